@@ -1,0 +1,232 @@
+"""The `faultbook` command. Exit codes: see `EXIT_CODES`; bad input gets one line, never a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from . import __version__
+
+if TYPE_CHECKING:
+    from .catalog import Catalog
+
+EXIT_CODES = """exit codes:
+  0   healthy; or the command did what was asked
+  1   diagnosed: a known failure was found; or (check, verify, score) something did not hold
+  2   usage or bad input (missing file, not a log, unknown entry)
+  3   unrecognised or inconclusive: something failed that no entry explains, or the log does not tell
+  4   stopped from outside: user, time limit, preemption
+  70  internal error (please report it)
+"""
+
+# Commands of the other packages of this distribution, found by entry point: the runtime imports none of them.
+EXTRAS = {"check": "schema", "new": "schema", "compile": "schema", "verify": "repro"}
+
+
+class CliError(Exception):
+    """Bad input, said in one line."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments and arguments[0] in EXTRAS:
+            return _delegate(arguments[0], arguments[1:])
+        args = _parser().parse_args(arguments)
+        run: Callable[[argparse.Namespace], int] = args.run
+        code = run(args)
+        sys.stdout.flush()
+        return code
+    except CliError as error:
+        return _complain(str(error), 2)
+    except BrokenPipeError:
+        # The reader (head, less) has gone: not an error of ours. Python would complain at exit otherwise.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return _complain("interrupted", 130)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 2
+    except Exception as error:
+        if os.environ.get("FAULTBOOK_DEBUG"):
+            raise
+        where = _innermost(error)
+        return _complain(
+            f"internal error: {type(error).__name__}: {error} ({where}); "
+            "please report it, FAULTBOOK_DEBUG=1 shows the traceback",
+            70,
+        )
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"faultbook: {message}", file=sys.stderr)
+    return code
+
+
+def _innermost(error: Exception) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "?"
+    return f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
+
+
+def _delegate(name: str, argv: list[str]) -> int:
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group="faultbook.commands", name=name):
+        try:
+            command = point.load()
+        except ImportError as error:
+            missing = getattr(error, "name", None) or str(error)
+            raise CliError(
+                f"`faultbook {name}` needs {missing}: pip install 'faultbook[{EXTRAS[name]}]'"
+            ) from None
+        return int(command(argv) or 0)
+    raise CliError(f"`faultbook {name}` is not part of this installation: pip install 'faultbook[{EXTRAS[name]}]'")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="faultbook",
+        description="Name the failure that broke a training run, and the rank it started on.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"faultbook {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    diagnose = commands.add_parser("diagnose", help="what broke this run, and where it started")
+    diagnose.add_argument("paths", nargs="+", metavar="PATH", help="log files, directories of rank logs, or - for stdin")
+    form = diagnose.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="the machine-readable diagnosis")
+    form.add_argument("--markdown", action="store_true", help="for an issue or a job summary")
+    diagnose.add_argument("--gate", choices=["hyperscan", "ahocorasick", "python"], help=argparse.SUPPRESS)
+    diagnose.add_argument("--share", action="store_true", help="replace users, hosts, paths and addresses by pseudonyms")
+    diagnose.set_defaults(run=_diagnose)
+
+    explain = commands.add_parser("explain", help="an entry in full")
+    explain.add_argument("slug")
+    explain.add_argument("--json", action="store_true")
+    explain.set_defaults(run=_explain)
+
+    listing = commands.add_parser("list", help="all entries")
+    listing.add_argument("--json", action="store_true")
+    listing.set_defaults(run=_list)
+
+    search = commands.add_parser("search", help="entries by words or by a pasted error line")
+    search.add_argument("words", nargs="+")
+    search.add_argument("--json", action="store_true")
+    search.set_defaults(run=_search)
+
+    catalog = commands.add_parser("catalog", help="the whole catalogue")
+    catalog.add_argument("--json", action="store_true", help="accepted for symmetry; JSON is the only form")
+    catalog.set_defaults(run=_catalog)
+
+    helps = {
+        "check": "validate entries of a kb/ (extra: schema)",
+        "new": "scaffold an entry (extra: schema)",
+        "verify": "run reproductions and prove entries (extra: repro)",
+        "compile": "write the compiled catalogue (extra: schema)",
+    }
+    for name, text in helps.items():
+        commands.add_parser(name, help=text, add_help=False)
+    return parser
+
+
+def _diagnose(args: argparse.Namespace) -> int:
+    from . import render
+    from .diagnosis import diagnose
+    from .sources import SourceError
+
+    try:
+        result = diagnose(*args.paths, gate=args.gate, share=args.share)
+    except SourceError as error:
+        raise CliError(str(error)) from None
+    if args.json:
+        print(render.as_json(result))
+    elif args.markdown:
+        print(render.as_markdown(result), end="")
+    else:
+        render.print_text(result)
+    return result.exit_code
+
+
+def _load() -> Catalog:
+    from .catalog import CatalogError, load_catalog
+
+    try:
+        return load_catalog()
+    except CatalogError as error:
+        raise CliError(str(error)) from None
+
+
+def _explain(args: argparse.Namespace) -> int:
+    import json
+
+    from .explain import entry_text
+
+    catalog = _load()
+    entry = catalog.full_entry(args.slug)
+    if entry is None:
+        near = ", ".join(catalog.near_misses(args.slug))
+        raise CliError(f"no entry {args.slug!r}" + (f"; did you mean {near}?" if near else ""))
+    print(json.dumps(entry, indent=2, ensure_ascii=False) if args.json else entry_text(entry), end="\n")
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    import json
+
+    entries = [e for _, e in sorted(_load().entries.items())]
+    if args.json:
+        keys = ("slug", "aliases", "title", "kind", "category", "severity", "visibility")
+        print(json.dumps({"entries": [{k: e.get(k) for k in keys} for e in entries]}, indent=2, ensure_ascii=False))
+        return 0
+    _table(["entry", "title", "category", "severity", "visibility"],
+           [[e["slug"], e["title"], e["category"], e["severity"], e["visibility"]] for e in entries])  # fmt: skip
+    return 0
+
+
+def _search(args: argparse.Namespace) -> int:
+    import json
+
+    found = _load().search(" ".join(args.words))
+    if args.json:
+        print(json.dumps({"entries": [{"slug": e["slug"], "title": e["title"]} for e in found]}, indent=2))
+    elif found:
+        _table(["entry", "title"], [[e["slug"], e["title"]] for e in found])
+    else:
+        print("nothing found")
+    return 0
+
+
+def _catalog(args: argparse.Namespace) -> int:
+    print(_load().full_json(), end="")
+    return 0
+
+
+def _table(head: list[str], rows: list[list[str]]) -> None:
+    """A rich table on a terminal, tab-separated text in a pipe."""
+    if sys.stdout.isatty():
+        try:
+            from rich.console import Console
+            from rich.table import Table
+        except ImportError:
+            pass
+        else:
+            table = Table(*head, box=None, header_style="bold")
+            for row in rows:
+                table.add_row(*row)
+            Console().print(table)
+            return
+    for row in rows:
+        print("\t".join(row))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
