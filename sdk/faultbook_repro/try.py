@@ -1,0 +1,48 @@
+"""Runs one half once and prints everything: `python -m faultbook_repro.try kb/model/<slug> [--fixed]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from .runner import Runner, RunnerError, Skipped
+from .spec import SpecError, load_spec
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m faultbook_repro.try", description=__doc__)
+    parser.add_argument("target", type=Path, help="an entry's folder or a repro.py")
+    parser.add_argument("--fixed", action="store_true")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--variant")
+    parser.add_argument("--guilty", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, help="leave rank_N.log, records.json and fr/ here")
+    options = parser.parse_args(argv)
+    try:
+        spec = load_spec(options.target)
+        with Runner() as runner:
+            outcome = runner.run(spec, fixed=options.fixed, device=options.device, variant=options.variant,
+                                 guilty=options.guilty, seed=options.seed, keep=options.keep)
+            objection = runner.check(spec, outcome)
+            about = runner.about(spec.preload)
+    except (RunnerError, SpecError, Skipped) as error:
+        print(f"faultbook: {error}", file=sys.stderr)
+        return 2
+    print(outcome.log, end="" if outcome.log.endswith("\n") else "\n")
+    print("-" * 60)
+    for record in outcome.ranks:
+        print(json.dumps(record.to_dict()))
+        if record.stacks:
+            print(f"  hung in:\n{record.stacks}")
+    half = "fixed" if options.fixed else "broken"
+    print(f"{half} {outcome.variant or ''} {outcome.outcome} in {outcome.seconds:.2f} s; check(out): "
+          f"{'passes' if objection is None else 'fails: ' + objection}")
+    print(f"sandbox: {about['sandbox']}; {about['threads']} thread(s), imports {about['import_seconds']:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
