@@ -17,9 +17,9 @@ from pathlib import Path
 
 _RULES: tuple[tuple[str, str], ...] = (
     # gloo prints peers as [127.0.0.1]:40213 and [::ffff:127.0.0.1]:40213
-    (r"(\[(?:::ffff:)?(?:127\.0\.0\.1|::1|localhost)\]):\d+", r"\1:PORT"),
-    (r"\b(127\.0\.0\.1|localhost):\d{2,5}\b", r"\1:PORT"),
-    (r"\b(?:10|172|192|100)\.\d{1,3}\.\d{1,3}\.\d{1,3}\b", "NODE-IP"),
+    (r"(\[(?:::ffff:)?(?:127\.0\.0\.1|::1|localhost)\]):\d+", r"\1:40000"),
+    (r"\b(127\.0\.0\.1|localhost):\d{2,5}\b", r"\1:40000"),
+    (r"\b(?:10|172|192|100)\.\d{1,3}\.\d{1,3}\.\d{1,3}\b", "10.0.0.1"),
     (r"(?:/[\w.+-]+)*/(?:site|dist)-packages/", "site-packages/"),
     (r"(?:/[\w.+-]+)+/faultbook-[\w]+/runs/\d+/", ""),
 )

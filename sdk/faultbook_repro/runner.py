@@ -235,7 +235,7 @@ def _record(folder: Path, rank: int, end: dict[str, Any]) -> RankRecord:
     return RankRecord(
         rank=rank,
         ok=name is None and code == 0 and bool(last.get("ok")),
-        exception=last.get("exception") or _unspoken(name, code, last),
+        exception=_masked(last.get("exception"), folder) or _unspoken(name, code, last),
         signal=name,
         exit_code=code,
         seconds=seconds,
@@ -245,6 +245,10 @@ def _record(folder: Path, rank: int, end: dict[str, Any]) -> RankRecord:
         log=mask(_read(folder / f"rank_{rank}.log"), folder),
         stacks=mask(_read(folder / f"rank_{rank}.stacks"), folder) if name == DEADLINE else "",
     )
+
+
+def _masked(text: str | None, folder: Path) -> str | None:
+    return mask(text, folder) if text else None
 
 
 def _unspoken(name: str | None, code: int | None, last: dict[str, Any]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -20,9 +21,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--guilty", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="leave rank_N.log, records.json and fr/ here")
+    parser.add_argument("--timeout", type=float, dest="timeout_s", help="hard deadline in seconds")
+    parser.add_argument("--world-size", type=int, help="overrides the entry's; so does --flight-recorder")
+    parser.add_argument("--collective-timeout", type=float, dest="collective_timeout_s")
+    parser.add_argument("--flight-recorder", action="store_true", default=None)
     options = parser.parse_args(argv)
+    overrides = {name: value for name in ("timeout_s", "world_size", "collective_timeout_s", "flight_recorder")
+                 if (value := getattr(options, name)) is not None}
     try:
-        spec = load_spec(options.target)
+        spec = dataclasses.replace(load_spec(options.target), **overrides)
         with Runner() as runner:
             outcome = runner.run(spec, fixed=options.fixed, device=options.device, variant=options.variant,
                                  guilty=options.guilty, seed=options.seed, keep=options.keep)
