@@ -1,0 +1,192 @@
+"""The files of an entry: logs and repro.py, read as text and checked against what the entry says."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import regions
+from .problems import Problem, nearest
+from .regions import Code
+
+if TYPE_CHECKING:
+    from .loader import LoadedEntry
+
+MAX_LOG = 256 * 1024
+MAX_REPRO = 64 * 1024
+_LOG_NAME = re.compile(r"(broken|fixed)(-[\w.]+)*\.log|recorded-[\w.-]+\.(log|txt|json|csv|jsonl)")
+
+
+def read_bytes(folder: Path, name: str, shown: str, limit: int) -> tuple[bytes | None, Problem | None]:
+    """A plain file inside the folder; links and special files are refused, so that an entry
+    can neither read the machine it is checked on nor block it."""
+    path = folder / name
+    try:
+        if path.resolve().parent != folder.resolve() / Path(name).parent or path.is_symlink():
+            return None, Problem(shown, 1, "leads out of the entry's folder (a link?)", "unreadable")
+        with open(
+            path, "rb", opener=lambda p, flags: os.open(p, flags | getattr(os, "O_NONBLOCK", 0))
+        ) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None, Problem(shown, 1, "is not a plain file", "unreadable")
+            return file.read(limit), None
+    except FileNotFoundError:
+        return None, Problem(shown, 1, "is missing", "missing-file")
+    except (OSError, ValueError) as error:
+        return None, Problem(
+            shown, 1, f"cannot be read: {getattr(error, 'strerror', None) or error}", "unreadable"
+        )
+
+
+def read_files(item: LoadedEntry, raw: dict[str, Any]) -> tuple[dict[str, str], Code | None, list[Problem]]:
+    """Logs by name, the regions of repro.py, and what is wrong with either."""
+    folder = item.folder
+    base = item.path.removesuffix("entry.yaml")
+    problems: list[Problem] = []
+    logs: dict[str, str] = {}
+    names = _names(folder / "logs")
+    for name in names:
+        data, problem = read_bytes(folder, f"logs/{name}", f"{base}logs/{name}", MAX_LOG + 1)
+        if data is None:
+            problems += [problem] if problem else []
+            continue
+        if len(data) > MAX_LOG:
+            problems.append(
+                Problem(
+                    f"{base}logs/{name}",
+                    1,
+                    f"larger than {MAX_LOG:,} bytes",
+                    "too-large",
+                    "keep the lines that matter",
+                )
+            )
+        # Logs are quoted as they were printed; bytes that are no UTF-8 are part of that.
+        logs[name] = data[:MAX_LOG].decode("utf-8", "replace")
+        if not _LOG_NAME.fullmatch(name):
+            problems.append(
+                Problem(
+                    f"{base}logs/{name}",
+                    1,
+                    "is no broken, fixed or recorded log",
+                    "unexpected-file",
+                    "broken[-variant].log, fixed[-variant].log, recorded-N.log",
+                )
+            )
+    problems += _recorded(item, raw, logs)
+    code, found = _repro(item, raw, base)
+    problems += found
+    raw_repro = raw.get("repro")
+    repro: dict[str, Any] = raw_repro if isinstance(raw_repro, dict) else {}
+    if repro.get("mode") in ("real", "simulated"):
+        for half in ("broken", "fixed"):
+            if not any(n == f"{half}.log" or n.startswith(f"{half}-") for n in logs):
+                problems.append(
+                    item.problem(
+                        ("repro",),
+                        f"logs/{half}.log is missing",
+                        "missing-file",
+                        f"`faultbook verify {item.slug} --write-logs` prints it",
+                    )
+                )
+    return logs, code, problems
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in os.scandir(folder) if not entry.name.startswith("."))
+    except OSError:
+        return []
+
+
+def _recorded(item: LoadedEntry, raw: dict[str, Any], logs: dict[str, str]) -> list[Problem]:
+    problems = []
+    recorded = raw.get("recorded")
+    said = set()
+    for index, quoted in enumerate(recorded if isinstance(recorded, list) else ()):
+        name = quoted.get("file") if isinstance(quoted, dict) else None
+        if not isinstance(name, str):
+            continue
+        said.add(name)
+        if ".." in name.split("/") or name.startswith("/") or "\\" in name:
+            continue  # reported as path-outside by the model
+        if name.removeprefix("logs/") not in logs or not name.startswith("logs/"):
+            hint = nearest(name, [f"logs/{n}" for n in logs]) or "recorded lines live in logs/"
+            problems.append(
+                item.problem(("recorded", index, "file"), f"`{name[:80]}` is missing", "missing-file", hint)
+            )
+    base = item.path.removesuffix("entry.yaml")
+    for name in logs:
+        if name.startswith("recorded-") and f"logs/{name}" not in said:
+            problems.append(
+                Problem(
+                    f"{base}logs/{name}",
+                    1,
+                    "nothing in `recorded` cites this file",
+                    "unexpected-file",
+                    "say where the lines come from",
+                )
+            )
+    return problems
+
+
+def _repro(item: LoadedEntry, raw: dict[str, Any], base: str) -> tuple[Code | None, list[Problem]]:
+    repro = raw.get("repro")
+    mode = repro.get("mode") if isinstance(repro, dict) else None
+    data, problem = read_bytes(item.folder, "repro.py", f"{base}repro.py", MAX_REPRO + 1)
+    if data is None:
+        if problem and problem.code == "missing-file":
+            if mode in ("real", "simulated"):
+                return None, [
+                    item.problem(
+                        ("repro",), "repro.py is missing", "missing-file", f"`mode: {mode}` runs one"
+                    )
+                ]
+            return None, []
+        return None, [problem] if problem else []
+    shown = f"{base}repro.py"
+    if len(data) > MAX_REPRO:
+        return None, [Problem(shown, 1, f"larger than {MAX_REPRO:,} bytes", "too-large")]
+    try:
+        source = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return None, [Problem(shown, data.count(b"\n", 0, error.start) + 1, "not UTF-8", "not-utf8")]
+    code, _ = regions.cut(source)
+    problems = [Problem(shown, *found) for found in regions.problems_of(source)]
+    if mode != "simulated" and mode is not None:
+        problems += _leaks(raw, source, shown)
+    return code, problems
+
+
+def _leaks(raw: dict[str, Any], source: str, shown: str) -> list[Problem]:
+    """Lines of a real reproduction that already hold the text a signature looks for."""
+    from faultbook.portable import compile_pattern
+    from faultbook.portable import problems as portable_problems
+    from faultbook.signatures import Pattern
+
+    found = []
+    signatures = raw.get("signatures")
+    for signature in signatures if isinstance(signatures, list) else ():
+        if not isinstance(signature, dict) or signature.get("kind") != "log":
+            continue
+        for group in ("all", "any"):
+            for item in signature.get(group) or ():
+                text = item.get("pattern") if isinstance(item, dict) else None
+                if not isinstance(text, str) or len(text) > 500 or portable_problems(text):
+                    continue
+                regex = compile_pattern(Pattern(pattern=text, ignore_case=item.get("ignore_case") is True))
+                for number, line in enumerate(source.splitlines(), 1):
+                    if regex.search(line[:1000].encode("utf-8")):
+                        message = f"holds the text that signature `{str(signature.get('id'))[:60]}` looks for"
+                        found.append(
+                            Problem(
+                                shown,
+                                number,
+                                message,
+                                "repro-text",
+                                "the failure must print it by itself, or say `mode: simulated`",
+                            )
+                        )
+    return found

@@ -1,0 +1,139 @@
+"""Loads kb/ and reports everything wrong with it, with file and line.
+
+One entry is read in four steps, each of which adds problems and none of which stops
+the next: YAML → fields (`validation`) → rules of the entry (`rules`) → its files
+(`files`). `links` then looks between entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import files, links, rules, validation, yaml_nodes
+from .models import AnyEntry
+from .problems import Problem
+from .regions import Code
+from .taxonomy import Taxonomy, load_taxonomy
+from .yaml_nodes import Loc, Node
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEntry:
+    """One entry's folder."""
+
+    folder: Path
+    path: str
+    """Of entry.yaml, as problems show it: kb/<category>/<slug>/entry.yaml."""
+    node: Node | None
+    """The YAML tree with lines; None when the text is no YAML mapping."""
+    entry: AnyEntry | None
+    """None when a field is wrong."""
+    code: Code | None = None
+    logs: Mapping[str, str] = field(default_factory=dict)
+    """File name under logs/ → text."""
+
+    @property
+    def slug(self) -> str:
+        """As written, else the folder's name."""
+        value = self.node.value.get("slug") if self.node is not None else None
+        return value.value if value is not None and isinstance(value.value, str) else self.folder.name
+
+    def raw(self) -> dict[str, Any]:
+        """The fields as YAML gave them, right or wrong."""
+        plain = self.node.plain() if self.node is not None else {}
+        return plain if isinstance(plain, dict) else {}
+
+    def problem(self, loc: Loc, message: str, code: str, hint: str = "") -> Problem:
+        line = self.node.line_of(loc) if self.node is not None else 1
+        return Problem(self.path, line, message, code, hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """All of kb/."""
+
+    kb: Path
+    taxonomy: Taxonomy
+    loaded: tuple[LoadedEntry, ...]
+    """In the order of their paths, unusable ones included."""
+    problems: tuple[Problem, ...]
+
+    @property
+    def entries(self) -> dict[str, LoadedEntry]:
+        """Usable entries by slug; of two with one slug, the first."""
+        found: dict[str, LoadedEntry] = {}
+        for item in self.loaded:
+            if item.entry is not None:
+                found.setdefault(item.entry.slug, item)
+        return dict(sorted(found.items()))
+
+
+def load_kb(kb: Path) -> Knowledge:
+    """Reads every entry of kb/. Never raises on what the files hold."""
+    kb = Path(kb)
+    taxonomy, problems = load_taxonomy(kb)
+    loaded = []
+    for folder in entry_folders(kb):
+        item, found = load_entry(folder, taxonomy)
+        loaded.append(item)
+        problems += found
+    problems += links.problems_of(loaded)
+    return Knowledge(kb, taxonomy, tuple(loaded), _sorted(problems))
+
+
+def entry_folders(kb: Path) -> list[Path]:
+    """kb/<category>/<slug>/, sorted. A folder without entry.yaml is a draft and is left alone
+    unless it holds nothing else that git would keep."""
+    return sorted(path.parent for path in kb.glob("*/*/entry.yaml"))
+
+
+def load_entry(folder: Path, taxonomy: Taxonomy) -> tuple[LoadedEntry, list[Problem]]:
+    """One entry and the problems that can be seen without the others. Never raises."""
+    folder = Path(folder)
+    path = f"kb/{folder.parent.name}/{folder.name}/entry.yaml"
+    data, problem = files.read_bytes(folder, "entry.yaml", path, yaml_nodes.MAX_BYTES + 1)
+    if data is None:
+        return LoadedEntry(folder, path, None, None), [problem] if problem else []
+    node, problems = yaml_nodes.read(data, path)
+    if node is None:
+        return LoadedEntry(folder, path, None, None), problems
+    if not isinstance(node.value, dict):
+        text = "an entry is a mapping of fields to values, not a list or a text"
+        return LoadedEntry(folder, path, None, None), [
+            *problems,
+            Problem(path, node.line, text, "not-a-mapping"),
+        ]
+    entry, found = validation.validate(node, path, taxonomy)
+    problems += found
+    item = LoadedEntry(folder, path, node, entry)
+    raw = item.raw()
+    problems += [item.problem(*f) for f in rules.problems_of(raw)]
+    problems += [item.problem(*f) for f in _placement(folder, raw, taxonomy)]
+    logs, code, found = files.read_files(item, raw)
+    problems += found
+    return LoadedEntry(folder, path, node, entry, code, logs), problems
+
+
+def _placement(folder: Path, raw: dict[str, Any], taxonomy: Taxonomy) -> Iterable[tuple[Loc, str, str, str]]:
+    slug, category = raw.get("slug"), raw.get("category")
+    if isinstance(slug, str) and slug != folder.name:
+        yield (
+            ("slug",),
+            f"slug `{slug[:80]}` differs from the folder `{folder.name}`",
+            "slug-folder",
+            "rename one of them; an old slug becomes an alias",
+        )
+    if isinstance(category, str) and category in taxonomy["categories"] and category != folder.parent.name:
+        yield (
+            ("category",),
+            f"category `{category}` differs from the folder `{folder.parent.name}`",
+            "category-folder",
+            f"move the entry to kb/{category}/",
+        )
+
+
+def _sorted(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    return tuple(sorted(set(problems)))
