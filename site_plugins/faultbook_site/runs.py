@@ -1,0 +1,171 @@
+"""What was run: the code that fails and the code that passes, and what each of them printed."""
+
+from __future__ import annotations
+
+import html
+import posixpath
+import re
+from collections.abc import Iterable
+
+from . import markup
+from .catalogue import Entry, Proof, proofs, words
+from .curves import figures
+from .widgets import tabs
+
+SHOWN_WHOLE = 40  # lines; longer logs are cut around what the signatures matched
+_NONFINITE = re.compile(r"\b[+-]?(?:nan|inf|infinity)\b", re.IGNORECASE)
+HEAD, TAIL, AROUND, WIDEST = 8, 12, 2, 600
+
+
+def patterns(entry: Entry) -> list[re.Pattern[str]]:
+    """The positive patterns of the log signatures. The schema has checked that they are portable."""
+    found = []
+    for signature in entry.get("signatures") or ():
+        for group in ("all", "any"):
+            for item in signature.get(group) or ():
+                if "pattern" not in item:
+                    continue
+                try:
+                    flags = re.ASCII | (re.IGNORECASE if item.get("ignore_case") else 0)
+                    found.append(re.compile(str(item["pattern"]), flags))
+                except re.error:
+                    continue
+    return found
+
+
+def logs(entry: Entry, half: str) -> list[tuple[str, str]]:
+    """(file name, text) of the logs of one half, the default variant first."""
+    named = {posixpath.basename(str(k)): str(v) for k, v in (entry.get("logs") or {}).items()}
+    return [
+        (name, named[name])
+        for name in sorted(named, key=len)
+        if name == f"{half}.log" or (name.startswith(f"{half}-") and name.endswith(".log"))
+    ]
+
+
+def matched_lines(entry: Entry, limit: int = 3) -> list[str]:
+    """Lines of the failing run that a signature matched, as printed, each distinct text once."""
+    wanted = patterns(entry)
+    seen: dict[str, str] = {}
+    for _, text in logs(entry, "broken"):
+        for line in markup.clean(text).split("\n"):
+            if any(p.search(line) for p in wanted):
+                body = re.sub(r"^\[(?:rank|default)\d+\]:\s?", "", line)
+                # Numbers vary from rank to rank; the reader needs each kind of line once.
+                seen.setdefault(re.sub(r"\d+", "0", body)[:120], body[:WIDEST])
+    return list(seen.values())[:limit]
+
+
+def metric_lines(entry: Entry) -> list[str]:
+    """Where only numbers tell: the first line with the series, the last good one, the first bad (or last) one."""
+    names = [
+        str(name).removeprefix("role:")
+        for s in entry.get("signatures") or () if s.get("kind") == "metric"
+        for test in [*(s.get("all") or ()), *(s.get("any") or ())] for name in test.get("series") or ()
+    ]
+    for _, text in logs(entry, "broken"):
+        lines = [x[:WIDEST] for x in markup.clean(text).split("\n") if any(n in x for n in names)]
+        if not lines:
+            continue
+        bad = next((i for i, x in enumerate(lines) if _NONFINITE.search(x)), len(lines) - 1)
+        return list(dict.fromkeys(lines[i] for i in (0, max(0, bad - 1), bad)))
+    return []
+
+
+def section(entry: Entry) -> list[str]:
+    """HTML blocks below the heading "What was run"."""
+    records = proofs(entry)
+    code = entry.get("code") or {}
+    wanted = patterns(entry)
+    blocks = [proof_statement(entry, records)]
+    panels = []
+    for half, label in (("broken", "Fails"), ("fixed", "Fixed")):
+        inside = markup.code(code[half], "python", "repro.py") if code.get(half) else ""
+        for name, text in logs(entry, half):
+            inside += log_block(name, text, wanted)
+        if inside:
+            panels.append((label, f'<div class="fb-run">{inside}</div>'))
+    if code.get("diff"):
+        panels.append(("Diff", markup.code(code["diff"], "diff", "from fails to fixed")))
+    if panels:
+        blocks.append(tabs("runs", "The same workload, before and after", panels))
+    blocks += figures([(p.variant, p.curves) for p in records if p.curves])
+    if code:
+        slug = markup.text(entry["slug"])
+        blocks.append(
+            f'<p class="fb-small">Run both halves yourself: <code>faultbook verify {slug}</code>.'
+            + (f" Full output: {_files(entry)}." if entry.get("logs") else "") + "</p>"
+        )
+    return [b for b in blocks if b]
+
+
+def _files(entry: Entry) -> str:
+    names = [name for half in ("broken", "fixed") for name, _ in logs(entry, half)]
+    return ", ".join(f'<a href="{markup.text(n)}"><code>{markup.text(n)}</code></a>' for n in names)
+
+
+def proof_statement(entry: Entry, records: list[Proof]) -> str:
+    repro = entry.get("repro") or {}
+    if not records:
+        if not repro:
+            return ""
+        return '<p class="fb-noproof">No proof record matches this version of the entry yet.</p>'
+    first = records[0]
+    how = {
+        "real": "Both halves were run for real.",
+        "simulated": "The failure is simulated.",
+        "recorded": "The lines were recorded in public logs; nothing was run here.",
+    }[first.mode]
+    stands_in = f" {markup.inline(repro['stands_in'])}" if repro.get("stands_in") else ""
+    world = repro.get("world_size") or 1
+    ranks = f" {int(world)} ranks." if str(world).isdigit() and int(world) > 1 else ""
+    rows = "; ".join(dict.fromkeys(_record(p) for p in records))
+    return f'<p class="fb-proven">{how}{stands_in}{ranks} <span class="fb-small">{rows}</span></p>'
+
+
+def badge(records: list[Proof]) -> str:
+    """The claim beside the title; absent without a proof record."""
+    if not records:
+        return ""
+    first = records[0]
+    say = {"real": "Proven by a real run", "simulated": "Proven by simulation", "recorded": "Recorded, not run"}
+    devices = ", ".join(dict.fromkeys(p.device.upper() for p in records if p.device))
+    detail = _record(first)
+    return (
+        f'<a class="fb-proof fb-proof--{first.mode}" href="#runs" title="{detail}">{say[first.mode]}'
+        f"{' · ' + markup.text(devices) if devices and first.mode != 'recorded' else ''}</a>"
+    )
+
+
+def _record(proof: Proof) -> str:
+    parts = [proof.device.upper() if proof.device else "", proof.variant]
+    parts += [f"{words(k)} {v}" for k, v in sorted(proof.versions.items())]
+    parts.append(proof.date)
+    return markup.text(" · ".join(p for p in parts if p))
+
+
+def log_block(name: str, text: str, wanted: Iterable[re.Pattern[str]]) -> str:
+    lines = markup.clean(text).rstrip("\n").split("\n")
+    hits = {n for n, line in enumerate(lines) if any(p.search(line) for p in wanted)}
+    out = []
+    last = -1
+    for number in _kept(len(lines), hits):
+        if number != last + 1:
+            out.append(f'<span class="fb-gap">{number - last - 1} lines not shown</span>')
+        body = html.escape(lines[number][:WIDEST]) or " "
+        tag = "mark" if number in hits else "span"
+        out.append(f'<{tag} data-n="{number + 1}">{body}</{tag}>')
+        last = number
+    legend = "highlighted: what a signature matched" if hits else ""
+    head = f'<span class="filename">{markup.text(name)}<i>{legend}</i></span>'
+    return f'<div class="highlight fb-log">{head}<pre><code>{markup.seal_code(chr(10).join(out))}\n</code></pre></div>'
+
+
+def _kept(count: int, hits: set[int]) -> list[int]:
+    """Which lines to show: all of a short log; of a long one both ends and the first matches."""
+    if count <= SHOWN_WHOLE:
+        return list(range(count))
+    keep = set(range(HEAD)) | set(range(count - TAIL, count))
+    for hit in sorted(hits)[:6]:
+        keep |= set(range(max(0, hit - AROUND), min(count, hit + AROUND + 1)))
+    return sorted(keep)

@@ -1,0 +1,68 @@
+// Small things on every page: search boxes lead to the search overlay, checklists are remembered.
+(() => {
+  "use strict";
+
+  // A raw log line holds marks that the search would read as operators, and numbers that no entry holds.
+  function searchable(line) {
+    return line
+      .replace(/\x1b\[[0-9;]*m/g, "")
+      .replace(/^\s*(\[?(rank|default)\d+\]?:|\d{4}-\d\d-\d\d[T ][\d:.,]+Z?|\[[^\]]*\d:\d[^\]]*\])\s*/gi, "")
+      .replace(/0x[0-9a-f]+/gi, " ")
+      .replace(/(\/[\w.@+-]+){2,}/g, " ")
+      .replace(/[^\p{L}\p{N}_.']+/gu, " ")
+      .replace(/(^|\s)[\d.]+(?=\s|$)/g, " ")
+      .replace(/\s+/g, " ").trim()
+      .split(" ").slice(0, 24).join(" ");
+  }
+
+  const query = document.querySelector(".md-search__input");
+  const toggle = document.getElementById("__search");
+  if (query) {
+    query.addEventListener("paste", (event) => {
+      const pasted = event.clipboardData && event.clipboardData.getData("text");
+      if (!pasted || pasted.length < 30) return;
+      event.preventDefault();
+      const line = pasted.split("\n").find((l) => /error|fail|timed? ?out|nan|abort|kill/i.test(l)) || pasted.split("\n")[0];
+      query.value = searchable(line);
+      query.dispatchEvent(new Event("keyup", { bubbles: true }));
+      query.dispatchEvent(new Event("input", { bubbles: true }));
+    });
+  }
+
+  function openSearch(text) {
+    if (!query || !toggle) return false;
+    if (!toggle.checked) toggle.click();
+    query.focus();
+    query.value = /[:\[\]~^*]/.test(text) ? searchable(text) : text;
+    query.dispatchEvent(new Event("keyup", { bubbles: true }));
+    return true;
+  }
+
+  for (const form of document.querySelectorAll(".fb-find")) {
+    const input = form.querySelector("input");
+    if ("fromPath" in form.dataset) {
+      input.value = location.pathname.replace(/index\.html$|\.(html|md|json)$/g, "").split(/[/_-]+/).slice(1)
+        .filter((w) => w && w !== "entries").join(" ");
+    }
+    form.addEventListener("submit", (event) => {
+      if (openSearch(input.value)) event.preventDefault();
+    });
+    input.addEventListener("input", () => {
+      if (input.value.length > 1 && openSearch(input.value)) input.value = "";
+    });
+  }
+
+  for (const list of document.querySelectorAll(".fb-check")) {
+    const key = "faultbook.check." + list.dataset.entry;
+    let done = [];
+    try { done = JSON.parse(localStorage.getItem(key)) || []; } catch { /* private window */ }
+    for (const box of list.querySelectorAll("input[data-check]")) {
+      box.checked = done.includes(box.dataset.check);
+      box.addEventListener("change", () => {
+        const now = [...list.querySelectorAll("input:checked")].map((b) => b.dataset.check);
+        try { localStorage.setItem(key, JSON.stringify(now)); } catch { /* private window */ }
+      });
+    }
+  }
+  window.faultbook = { searchable };
+})();

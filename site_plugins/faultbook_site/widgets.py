@@ -1,0 +1,87 @@
+"""Small pieces of HTML that several pages share. All values from entries go through `markup`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import markup
+from .catalogue import SEVERITIES, VISIBILITIES, Entry, words
+
+ICONS = {
+    "loud": "M2 6h2l3-3v10l-3-3H2zM10 5.5a3.5 3.5 0 0 1 0 5M12 3.5a6 6 0 0 1 0 9",
+    "hang": "M5.5 3v10M10.5 3v10",
+    "silent": "M2 6h2l3-3v10l-3-3H2zM10.5 6l4 4M14.5 6l-4 4",
+}
+
+
+def icon(name: str) -> str:
+    """A 16-pixel stroke icon; decorative, the word beside it says the same."""
+    return f'<svg class="fb-i" viewBox="0 0 16 16" aria-hidden="true"><path d="{ICONS[name]}"/></svg>'
+
+
+def severity_chip(entry: Entry) -> str:
+    level = entry.get("severity")
+    if level not in SEVERITIES:
+        return ""
+    return f'<span class="fb-chip fb-sev fb-sev--{level}">{level}</span>'
+
+
+def visibility_chip(entry: Entry) -> str:
+    kind = entry.get("visibility")
+    if kind not in VISIBILITIES:
+        return ""
+    return f'<span class="fb-chip fb-vis" title="{VISIBILITIES[kind]}">{icon(kind)}{kind}</span>'
+
+
+def kind_chip(entry: Entry) -> str:
+    names = {"symptom": "symptom hub", "noise": "harmless noise"}
+    return f'<span class="fb-chip fb-kind">{names[entry["kind"]]}</span>' if entry["kind"] in names else ""
+
+
+def chips(entry: Entry) -> str:
+    return severity_chip(entry) + visibility_chip(entry) + kind_chip(entry)
+
+
+def tabs(group: str, label: str, panels: Sequence[tuple[str, str]]) -> str:
+    """Tabs made of radio buttons: they work without JavaScript and by arrow keys.
+
+    The style sheet shows the panel whose place equals that of the checked button (at most eight).
+    """
+    if not panels:
+        return ""
+    name = "".join(c for c in group if c.isalnum() or c == "-")
+    radios = "".join(
+        f'<input type="radio" name="{name}" id="{name}-{i}"{" checked" if i == 1 else ""}>'
+        f'<label for="{name}-{i}">{markup.text(title)}</label>'
+        for i, (title, _) in enumerate(panels, 1)
+    )
+    bodies = "".join(f'<div class="fb-tabs__panel">{body}</div>' for _, body in panels)
+    return (
+        f'<div class="fb-tabs"><fieldset class="fb-tabs__bar"><legend>{markup.text(label)}</legend>{radios}'
+        f'</fieldset><div class="fb-tabs__panels">{bodies}</div></div>'
+    )
+
+
+def row(entry: Entry, base: str, relation: str = "", heading: int = 3) -> str:
+    """An entry in a list: title, one line, chips. `base` leads to the folder of entries."""
+    slug = markup.text(entry["slug"])
+    facts = f'<span class="fb-row__rel">{markup.text(relation)}</span>' if relation else ""
+    return (
+        f'<h{heading} class="fb-row__title"><a href="{base}{slug}/">{markup.text(entry["title"])}</a></h{heading}>'
+        f'<p class="fb-row__say">{markup.inline(entry.get("quick_answer", ""))}</p>'
+        f'<p class="fb-row__facts">{facts}{chips(entry)}'
+        f'<span class="fb-row__cat">{markup.text(words(entry.get("category", "")))}</span></p>'
+    )
+
+
+def paste_box(heading: str, slug: str = "", level: int = 2) -> str:
+    """The diagnosis box. Without JavaScript it says how to get the same answer on a command line."""
+    about = f' data-slug="{markup.text(slug)}"' if slug else ""
+    return (
+        f'<section class="fb-paste"{about} aria-label="Diagnose a log">'
+        f"<h{level}>{heading}</h{level}>"
+        '<div class="fb-paste__ui" hidden></div>'
+        '<p class="fb-paste__nojs">The same engine on your machine: '
+        "<code>pip install faultbook</code>, then <code>faultbook diagnose run.log</code></p>"
+        "</section>"
+    )
