@@ -8,8 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from .runner import Runner, RunnerError, Skipped
-from .spec import SpecError, load_spec
+from .core.runner import Runner, RunnerError, Skipped
+from .core.spec import SpecError, load_spec
 
 
 def main(argv: list[str] | None = None) -> int:

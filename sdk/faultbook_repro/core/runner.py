@@ -59,8 +59,11 @@ class Runner:
 
     def run(self, target: Path | str | Spec, *, fixed: bool = False, device: str = "cpu",
             variant: str | None = None, guilty: int | None = None, seed: int = 0,
-            keep: Path | None = None) -> Outcome:
-        """One half once. `target`: an entry's folder, a repro.py, or a spec already read."""
+            keep: Path | None = None, constants: dict[str, Any] | None = None) -> Outcome:
+        """One half once. `target`: an entry's folder, a repro.py, or a spec already read.
+
+        `constants` replaces module constants of the repro.py, for mutants.
+        """
         spec = target if isinstance(target, Spec) else load_spec(target)
         if device == "cuda" and (reason := cuda_missing(spec.world_size)):
             raise Skipped(reason)
@@ -76,6 +79,7 @@ class Runner:
             "device": device, "seed": seed, "variant": variant, "isolation": spec.isolation,
             "preload": list(spec.preload), "timeout_s": spec.timeout_s,
             "collective_timeout_s": spec.collective_timeout_s, "flight_recorder": spec.flight_recorder,
+            "constants": constants or {},
             "limits": {**DEFAULT_LIMITS, "cpu": int(spec.timeout_s * 2) + 30, **spec.rlimits},
         }
         try:
@@ -131,7 +135,10 @@ class Runner:
         self._count += 1
         folder = self._base() / "runs" / str(self._count)
         folder.mkdir()
-        shutil.copyfile(spec.path, folder / "repro.py")
+        if spec.source is None:
+            shutil.copyfile(spec.path, folder / "repro.py")
+        else:
+            (folder / "repro.py").write_text(spec.source, encoding="utf-8")
         return folder
 
 
@@ -139,12 +146,12 @@ class _Server:
     """One server process and its two pipes."""
 
     def __init__(self, work: Path, preload: tuple[str, ...]) -> None:
-        imports = [str(Path(__file__).resolve().parent.parent)]
+        imports = [str(Path(__file__).resolve().parents[2])]
         env = clean_environment(work, imports) | {"FAULTBOOK_CALLER_HOME": str(Path.home())}
         self._errors = work / f"server{'-'.join(('', *preload))}.log"
         with open(self._errors, "wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "faultbook_repro.server", str(work), *preload],
+                [sys.executable, "-m", "faultbook_repro.core.server", str(work), *preload],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=env, cwd=work,
                 start_new_session=True,
             )

@@ -39,6 +39,8 @@ class Spec:
     """Modules the warm parent imports as well, e.g. `transformers`."""
     expect: dict[str, Any] = field(default_factory=dict)
     variants: tuple[str, ...] = ("",)
+    source: str | None = None
+    """Run this text instead of the file's; for mutants."""
 
     def expected(self, device: str) -> str:
         """The declared outcome of the broken half, which may differ by device."""
@@ -49,7 +51,7 @@ class Spec:
 
 
 LIMITS = ("as", "fsize", "nproc", "cpu", "nofile")
-_FIELDS = {f.name for f in dataclasses.fields(Spec)} - {"path", "slug", "variants"}
+_FIELDS = {f.name for f in dataclasses.fields(Spec)} - {"path", "slug", "variants", "source"}
 
 
 def load_spec(target: Path | str) -> Spec:

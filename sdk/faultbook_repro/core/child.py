@@ -155,6 +155,8 @@ def _run(job: dict[str, Any], rank: int, journal: Journal, folder: Path,
             _journal=journal,
         )
         module = load(folder / "repro.py")
+        for name, value in job["constants"].items():
+            setattr(module, name, value)
         phase = "run"
         journal.write(phase=phase)
         try:

@@ -1,4 +1,4 @@
-"""The warm parent: `python -m faultbook_repro.server`, JSON lines over stdin and stdout.
+"""The warm parent: `python -m faultbook_repro.core.server`, JSON lines over stdin and stdout.
 
 It imports torch once, has exactly one thread, and forks a process per rank for each
 request. It must be a process of its own: forking a process with threads (pytest with
@@ -137,7 +137,7 @@ def _fresh(job: dict[str, Any], folder: Path, rank: int, trigger: int | None) ->
     path = folder / "job.json"
     if not path.exists():
         path.write_text(json.dumps(job), encoding="utf-8")
-    command = [sys.executable, "-m", "faultbook_repro.child", str(path), str(rank)]
+    command = [sys.executable, "-m", "faultbook_repro.core.child", str(path), str(rank)]
     log = os.open(folder / f"rank_{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     process = subprocess.Popen(
         command + ([str(trigger)] if trigger is not None else []), stdin=subprocess.DEVNULL, stdout=log,
