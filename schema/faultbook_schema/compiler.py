@@ -30,16 +30,20 @@ INVERSE = {
 Json = dict[str, Any]
 
 
-def write_catalogue(kb: Path, target: Path, *, keep_going: bool = False) -> list[Path]:
+def write_catalogue(
+    kb: Path, target: Path, *, keep_going: bool = False, left_out: list[str] | None = None
+) -> list[Path]:
     """Compiles kb/ into `target`; returns the files written.
 
     Raises InvalidKnowledge with every problem. With `keep_going` entries that cannot be
-    read are left out and references to them dropped: for trying things in a checkout,
-    never for what is published.
+    read are left out (their slugs appended to `left_out`) and references to them
+    dropped: for trying things in a checkout, never for what is published.
     """
     knowledge = load_kb(kb)
     if knowledge.problems and not keep_going:
         raise InvalidKnowledge(knowledge.problems)
+    if left_out is not None:
+        left_out += [item.slug for item in knowledge.loaded if item.entry is None]
     target.mkdir(parents=True, exist_ok=True)
     written = []
     for name, data in compile_knowledge(knowledge).items():
@@ -177,7 +181,7 @@ def _fitting(lines: list[str], budget: int) -> list[str]:
 def _proofs(knowledge: Knowledge) -> dict[str, list[Json]]:
     """slug → proof records that still hold: their digest is that of the present entry and runner."""
     folder = knowledge.kb.resolve().parent / "proofs"
-    runner_folder = knowledge.kb.resolve().parent / "sdk" / "faultbook_repro"
+    runner_folder = knowledge.kb.resolve().parent / "sdk" / "faultbook_repro" / "core"
     runner = source_digest(runner_folder) if runner_folder.is_dir() else ""
     digests: dict[str, str] = {}
     found: dict[str, list[Json]] = {}

@@ -154,7 +154,7 @@ def _repro(item: LoadedEntry, raw: dict[str, Any], base: str) -> tuple[Code | No
     except UnicodeDecodeError as error:
         return None, [Problem(shown, data.count(b"\n", 0, error.start) + 1, "not UTF-8", "not-utf8")]
     code, _ = regions.cut(source)
-    problems = [Problem(shown, *found) for found in regions.problems_of(source)]
+    problems = [Problem(shown, *found) for found in (*regions.problems_of(source), *regions.todos(source))]
     if mode != "simulated" and mode is not None:
         problems += _leaks(raw, source, shown)
     return code, problems

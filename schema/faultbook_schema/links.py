@@ -62,6 +62,8 @@ def _references(slug: str, raw: Raw, by_slug: dict[str, Raw]) -> Iterator[tuple[
     for loc, target in _slugs(raw):
         if target == slug and loc[0] != "routes" and loc[0] != "signatures":
             yield (loc, "an entry cannot refer to itself", "self-reference", "")
+        elif target == "todo":
+            yield (loc, "TODO is still to be filled in", "todo", "the slug of an entry")
         elif target not in by_slug:
             yield (loc, f"no entry `{target[:80]}`", "unknown-entry", nearest(target, by_slug))
         elif loc == ("parent",) and by_slug[target].get("kind") != "symptom":

@@ -102,3 +102,9 @@ def problems_of(source: str) -> Iterator[Found]:
             if name in names:
                 message = f"`{name}` must take one argument, `{argument}`"
             yield (1, message, "repro-function", f"def {name}({argument}): …")
+
+
+def todos(source: str) -> Iterator[Found]:
+    for number, line in enumerate(source.splitlines(), 1):
+        if re.search(r"\bTODO\b", line):
+            yield (number, "TODO is still to be filled in", "todo", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +30,7 @@ def problems_of(entry: dict[str, Any]) -> Iterator[Found]:
     none_given = entry.get("kind") == "cause" and entry.get("signatures") == []
     if none_given and entry.get("visibility") != "silent":
         yield (("signatures",), "only a silent failure may have no signature", "cross-field", "")
+    yield from _todos(entry, ())
     yield from _repro(entry)
     yield from _recorded(entry, set(seen))
     for index, route in enumerate(_list(entry, "routes")):
@@ -45,6 +47,19 @@ def problems_of(entry: dict[str, Any]) -> Iterator[Found]:
             yield (("affects", index), "`introduced` equals `fixed`: no version affected", "cross-field", "")
     for name in ("tags", "aliases", "stages"):
         yield from _repeats(_list(entry, name), (name,))
+
+
+def _todos(value: Any, loc: Loc) -> Iterator[Found]:
+    """Texts that `faultbook new` left to be filled in; patterns may look for the word."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key != "pattern":
+                yield from _todos(inner, (*loc, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _todos(inner, (*loc, index))
+    elif isinstance(value, str) and re.search(r"\bTODO\b", value):
+        yield (loc, "TODO is still to be filled in", "todo", "")
 
 
 def _repro(entry: dict[str, Any]) -> Iterator[Found]:

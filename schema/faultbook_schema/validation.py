@@ -15,13 +15,21 @@ from .taxonomy import Taxonomy
 from .yaml_nodes import Loc, Node
 
 _CODES = {
-    "missing": "missing-field", "missing_argument": "missing-field", "missing_keyword_only_argument": "missing-field",
-    "extra_forbidden": "unknown-field", "unexpected_keyword_argument": "unknown-field",
-    "vocabulary": "bad-vocabulary", "literal_error": "bad-vocabulary", "enum": "bad-vocabulary",
-    "union_tag_invalid": "bad-vocabulary", "union_tag_not_found": "missing-field",
-    "bad_date": "bad-date", "url": "bad-url", "path_outside": "path-outside",
-    "too_long": "too-long", "string_too_long": "too-long",
-}  # fmt: skip
+    "missing": "missing-field",
+    "missing_argument": "missing-field",
+    "missing_keyword_only_argument": "missing-field",
+    "extra_forbidden": "unknown-field",
+    "unexpected_keyword_argument": "unknown-field",
+    "vocabulary": "bad-vocabulary",
+    "literal_error": "bad-vocabulary",
+    "union_tag_invalid": "bad-vocabulary",
+    "union_tag_not_found": "missing-field",
+    "bad_date": "bad-date",
+    "url": "bad-url",
+    "path_outside": "path-outside",
+    "too_long": "too-long",
+    "string_too_long": "too-long",
+}
 
 
 def validate(root: Node, path: str, taxonomy: Taxonomy) -> tuple[AnyEntry | None, list[Problem]]:

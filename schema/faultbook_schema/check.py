@@ -1,0 +1,60 @@
+"""Everything that can be said about kb/ without running anything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import confusion
+from .loader import load_kb
+from .problems import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `faultbook check` prints."""
+
+    problems: tuple[Problem, ...]
+    entries: int
+    """Entries looked at."""
+    signatures: int
+    logs: int
+    seconds: float
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "schema": "faultbook.check/1",
+            "entries": self.entries,
+            "signatures": self.signatures,
+            "logs": self.logs,
+            "problems": [p.to_dict() for p in self.problems],
+        }
+
+
+def check(kb: Path, paths: Sequence[Path] = ()) -> Report:
+    """Loads kb/ and tests every signature on every log; `paths` limits what is reported, not what
+    is read, since an entry can only be confused with others when they are there."""
+    start = time.perf_counter()
+    knowledge = load_kb(kb)
+    problems = sorted({*knowledge.problems, *confusion.problems_of(knowledge)})
+    items = list(knowledge.loaded)
+    if paths:
+        roots = [path.resolve() for path in paths]
+        items = [i for i in items if any(_inside(i.folder.resolve(), root) for root in roots)]
+        shown = {i.path.removesuffix("entry.yaml") for i in items}
+        problems = [p for p in problems if any(p.path.startswith(prefix) for prefix in shown)]
+    usable = [i for i in items if i.entry is not None]
+    return Report(
+        tuple(problems),
+        len(items),
+        sum(len(i.entry.signatures) for i in usable if i.entry is not None),
+        sum(len(i.logs) for i in usable),
+        time.perf_counter() - start,
+    )
+
+
+def _inside(folder: Path, root: Path) -> bool:
+    """Whether the entry lies in the path, or the path (a file of it) lies in the entry."""
+    return folder == root or root in folder.parents or folder in root.parents

