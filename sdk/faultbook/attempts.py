@@ -1,0 +1,85 @@
+"""Several runs in one log, told apart.
+
+torchrun restarts its workers and every attempt goes on in the same file; Slurm appends
+whole jobs to one. The first failure of a job is in its first attempt, and a healthy last
+job says nothing about the one that failed before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from .attribution import Record
+
+_RESTART = re.compile(r"Worker group \w+\. \d+/\d+ attempts left; will restart worker group")
+_BANNER = re.compile(r"\bworld[_ ]?size[ =:]+\d+.{0,80}\brank[ =:]+\d+.{0,80}\bpid[ =:]+(?P<pid>\d{1,9})", re.IGNORECASE)
+_FAILED = re.compile(r"\(exitcode: -?\d+\) local_rank: \d+|Sending process \d+ closing signal")
+_JOB = re.compile(
+    r"^(?:\+ (?:srun|torchrun|python|accelerate|deepspeed)\b|SLURM_JOB_ID[=:]|Starting job \d|Job \d+ started|={3,} ?(?:job|run) )"
+    r"|\bsubmit(?:ted)? batch job \d", re.IGNORECASE)
+
+
+def boundaries(records: Sequence[Record]) -> list[tuple[int, int]]:
+    """(first line, attempt) of each attempt in one source's records, the first one left out.
+
+    A new attempt begins after the agent said it restarts the workers, or where a rank that
+    had introduced itself does so again with another pid, or after a launcher's banner that
+    follows an end.
+    """
+    found: list[tuple[int, int]] = []
+    pids: dict[int, str] = {}
+    current = 0
+    failed_at = -1
+    restarted = False
+    for record in records:
+        body = record.body[:600]
+        if _FAILED.search(body):
+            failed_at = record.line
+        if _RESTART.search(body):
+            restarted = True
+            continue
+        banner = _BANNER.search(body)
+        new = False
+        if banner and record.rank is not None:
+            known = pids.get(record.rank)
+            new = known is not None and known != banner["pid"]
+            if restarted and known is None:
+                new = True
+            if new:
+                pids = {}
+            pids[record.rank] = banner["pid"]
+        elif _JOB.search(body) and failed_at >= 0:
+            new, pids = True, {}
+        if new:
+            current += 1
+            # The launcher's lines between the failure and the first new banner end the old attempt.
+            found.append((record.line, current))
+            restarted, failed_at = False, -1
+    return found
+
+
+def assign(records: Iterable[Record]) -> tuple[list[Record], dict[int, list[tuple[int, int]]]]:
+    """Records with their attempt, and the boundaries per source."""
+    per_source: dict[int, list[Record]] = defaultdict(list)
+    for record in records:
+        per_source[record.source].append(record)
+    done: list[Record] = []
+    bounds: dict[int, list[tuple[int, int]]] = {}
+    for source, own in per_source.items():
+        base = own[0].attempt
+        marks = boundaries(own)
+        if not marks:
+            done.extend(own)
+            continue
+        bounds[source] = [(line, base + attempt) for line, attempt in marks]
+        position = 0
+        current = base
+        for record in own:
+            while position < len(bounds[source]) and record.line >= bounds[source][position][0]:
+                current = bounds[source][position][1]
+                position += 1
+            done.append(replace(record, attempt=current) if current != record.attempt else record)
+    return done, bounds

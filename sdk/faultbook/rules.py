@@ -1,0 +1,398 @@
+"""Who started it: one small function per rule, in the order in which evidence counts.
+
+Each rule looks at one `Case` and answers an `Initiating` with its basis, or None. The
+first answer stands; the exceptions to the order (a hang that was then cancelled, a fault
+after the abort, the same fault everywhere) are rules or conditions of their own here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+from . import events as event_table
+from . import flight_recorder, rules_desync
+from .evidence import SIGNAL_WORDS, Case, hosts_of
+from .exceptions import Raised, last_name
+from .model import Event, Initiating
+
+Rule = Callable[[Case], "Initiating | None"]
+Confidence = Literal["strong", "medium", "weak", "none"]
+
+_NAN = re.compile(r"\b(?:nan|non-?finite|not finite|infinite|inf)\b", re.IGNORECASE)
+_LOCAL_NAN = re.compile(r"local grad|before (?:data-parallel|gradients|all-?reduce)|rank \d+.{0,40}(?:nan|non-finite)", re.IGNORECASE)
+_PARAMETERS = re.compile(r"Rank (\d+) has (\d+) params?, while rank (\d+) has inconsistent (\d+)")
+_SIGNAL_OF_FATAL = {"Segmentation fault": -11, "Aborted": -6, "Bus error": -7, "Floating-point exception": -8,
+                    "Illegal instruction": -4}
+
+
+def rank(number: int, basis: str, confidence: Confidence) -> Initiating:
+    return Initiating("rank", number, None, basis, confidence)
+
+
+def unknown(basis: str) -> Initiating:
+    return Initiating("unknown", None, None, basis, "none")
+
+
+# -- 1. outside the job ---------------------------------------------------------------------
+
+def kernel_killed_a_rank(case: Case) -> Initiating | None:
+    """The kernel's OOM killer names a pid; launchers and banners say whose it is."""
+    killed = case.of_kind("host_oom_kill")
+    for event in killed:
+        owner = case.known.pid_rank.get(event.detail.get("pid", -1))
+        if owner is not None:
+            return rank(owner, f"the kernel's OOM killer ended pid {event.detail['pid']}, which is rank {owner}", "strong")
+    oom = [r for r, e in case.exits.items() if e.out_of_memory]
+    if len(oom) == 1:
+        return rank(oom[0], f"the scheduler reports Out Of Memory for task {oom[0]}", "strong")
+    if killed or case.of_kind("oom_kill_step", "oom_killed_pod"):
+        by_kill = [r for r, e in case.exits.items() if e.by_signal == 9]
+        if len(by_kill) == 1:
+            return rank(by_kill[0], f"rank {by_kill[0]} ended by SIGKILL and the node reports an OOM kill", "strong")
+        event = (killed or case.of_kind("oom_kill_step", "oom_killed_pod"))[0]
+        silent = rules_desync.silent_ranks(case)
+        if len(silent) == 1 and case.raised:
+            return rank(silent[0], f"the node reports an OOM kill and only rank {silent[0]} stopped without a word", "medium")
+        return Initiating("node", None, event.node, "an OOM kill on this node; no pid or task joins it to a rank", "medium")
+    return None
+
+
+def gpu_fell_off(case: Case) -> Initiating | None:
+    """An Xid of the hardware kind: the GPU, and a rank only where a pid joins it."""
+    for event in case.of_kind("xid"):
+        if event.detail["xid"] in (48, 63, 64, 74, 79, 94, 95, 119, 120, 140, 144, 145, 146, 147, 148, 149, 150):
+            owner = case.known.pid_rank.get(event.detail.get("pid", -1))
+            if owner is not None:
+                return rank(owner, f"Xid {event.detail['xid']} on the GPU of rank {owner} (by pid)", "strong")
+            faulty = case.ranks_with("own")
+            if len(faulty) == 1:
+                only = next(iter(faulty))
+                return rank(only, f"Xid {event.detail['xid']} in the kernel log and a fault on rank {only} alone", "medium")
+            return Initiating("node", None, event.node, f"Xid {event.detail['xid']} on GPU {event.detail['pci']}", "strong")
+    return None
+
+
+def stopped_from_outside(case: Case) -> Initiating | None:
+    """Preemption, time limit, cancellation, Ctrl-C: the answer while the run was still moving."""
+    stop = case.stop
+    if stop is None or case.hung:
+        return None
+    return Initiating("outside", None, stop.event.node, f"the run was stopped by {stop.why} while it was making progress", "strong")
+
+
+# -- 2. a rank's own fault --------------------------------------------------------------------
+
+def own_faults(case: Case) -> dict[int, Raised]:
+    """rank → its first fault of its own that is not teardown."""
+    found: dict[int, Raised] = {}
+    lost_at: dict[tuple[int, int], int] = {}
+    for raised in case.raised:
+        if raised.rank is not None and raised.kind == "communication":
+            lost_at.setdefault((raised.rank, raised.source), raised.first)
+    for raised in case.raised:
+        if raised.rank is None or raised.rank in found or not _is_own(case, raised):
+            continue
+        if lost_at.get((raised.rank, raised.source), raised.first) < raised.first:
+            continue  # after this rank had already lost the others: finally, atexit, a save on exit
+        if _after_the_end(case, raised):
+            continue
+        found[raised.rank] = raised
+    return found
+
+
+def _is_own(case: Case, raised: Raised) -> bool:
+    if raised.kind == "own":
+        return True
+    if raised.kind != "fatal" or raised.rank is None:
+        return False
+    # An abort without Python frames is gloo's or the runtime's own teardown of a victim.
+    if not any(f.is_user for f in raised.cause.frames):
+        return False
+    if raised.fatal == "Aborted" and case.raised_by(raised.rank, "communication"):
+        return False
+    exit_ = case.exits.get(raised.rank)
+    return exit_ is None or not exit_.told_to_stop
+
+
+def _after_the_end(case: Case, raised: Raised) -> bool:
+    """Printed after the launcher had begun to stop everyone, by a rank that was told to stop."""
+    ends = [e.line for e in case.of_kind("sigterm_sent", "spawn_terminated") if e.source == raised.source]
+    if not ends or raised.first < min(ends) or raised.rank is None:
+        return False
+    exit_ = case.exits.get(raised.rank)
+    return exit_ is not None and exit_.told_to_stop
+
+
+def own_fault(case: Case) -> Initiating | None:
+    """A rank's own exception or crash beats every timeout, closed connection and SIGTERM elsewhere."""
+    faults = own_faults(case)
+    if not faults:
+        return None
+    if len(faults) == 1:
+        number, raised = next(iter(faults.items()))
+        return rank(number, f"rank {number} alone raised an error of its own: {_said(raised)}", "strong")
+    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for number, raised in faults.items():
+        groups[_signature(raised)].append(number)
+    if len(groups) == 1:
+        return _same_everywhere(case, faults)
+    earliest = _earliest(case, faults)
+    if earliest is not None:
+        return rank(earliest, f"several ranks failed in different ways; rank {earliest} first: {_said(faults[earliest])}", "medium")
+    sizes = sorted(groups.values(), key=len)
+    if len(faults) >= 3 and len(sizes[-1]) >= len(faults) - 1 and len(faults) == len(case.world):
+        return Initiating("all", None, None, "nearly all ranks raised the same error", "medium")
+    return unknown("ranks " + ", ".join(map(str, sorted(faults))) + " raised different errors of their own and no clock orders them")
+
+
+def _same_everywhere(case: Case, faults: Mapping[int, Raised]) -> Initiating:
+    sample = next(iter(faults.values()))
+    if _NAN.search(sample.cause.message) and not _LOCAL_NAN.search(sample.cause.message):
+        first = rules_desync.first_nan_rank(case)
+        if first is not None:
+            return rank(first, f"rank {first} alone logged a non-finite value before the check failed everywhere", "medium")
+        return unknown("a finite-check fired on every rank after gradients were mixed: the origin is not in this log")
+    nodes = hosts_of(case)
+    if len(nodes) > 1:
+        for node, members in nodes.items():
+            if set(faults) == members and len(members) > 1:
+                return Initiating("node", None, node, f"the same error on all ranks of {node} and nowhere else: {_said(sample)}", "medium")
+    lost = set(case.ranks_with("communication")) - set(faults)
+    if lost and len(faults) * 2 < len(case.world):
+        return unknown("ranks " + ", ".join(map(str, sorted(faults))) + f" raised the same error ({_said(sample)}), others did not")
+    return Initiating("all", None, None, f"the same error on {len(faults)} ranks: {_said(sample)}", "strong")
+
+
+def _signature(raised: Raised) -> tuple[str, ...]:
+    where = raised.cause.user_frame
+    place = f"{where.file.rsplit('/', 1)[-1]}:{where.function}" if where else ""
+    if not where:
+        place = re.sub(r"[\d.]+", "#", raised.cause.message)[:60]
+    return (last_name(raised.cause.type), place)
+
+
+def _earliest(case: Case, faults: Mapping[int, Raised]) -> int | None:
+    """The first of several different faults, where one clock orders them by a second or more."""
+    stamps = {r: case.error_files[r][1].timestamp for r in faults if r in case.error_files}
+    times = {r: float(t) for r, t in stamps.items() if t is not None}
+    if len(times) < len(faults):
+        times = {}
+        clocks = set()
+        for record in case.records:
+            for number, raised in faults.items():
+                if record.source == raised.source and record.line == raised.first and record.time is not None:
+                    times[number] = record.time
+                    clocks.add(record.parsed.clock)
+        if len(times) < len(faults) or len(clocks) != 1:
+            return None
+    ordered = sorted((t, r) for r, t in times.items())
+    return ordered[0][1] if ordered[1][0] - ordered[0][0] >= 1.0 else None
+
+
+def _said(raised: Raised) -> str:
+    message = raised.cause.message.strip().split("\n")[0]
+    return f"{last_name(raised.cause.type)}: {message}"[:160] if message else last_name(raised.cause.type)
+
+
+def parameters_differ(case: Case) -> Initiating | None:
+    """DDP's start-up check compares with rank 0: it names a pair, and only a majority tells which is odd."""
+    counts: dict[int, int] = {}
+    complaining: set[int] = set()
+    for raised in case.raised:
+        if raised.kind == "pair" and raised.rank is not None:
+            complaining.add(raised.rank)
+        for own, own_count, other, other_count in _PARAMETERS.findall(raised.cause.message):
+            counts[int(own)], counts[int(other)] = int(own_count), int(other_count)
+    odd = flight_recorder.minority(counts) if len(counts) >= 3 else ()
+    if len(odd) == 1:
+        return rank(odd[0], f"rank {odd[0]} has another number of parameters than all others", "medium")
+    if complaining and len(case.world) >= 3:
+        if len(complaining) == 1 and 0 not in complaining:
+            only = next(iter(complaining))
+            return rank(only, f"only rank {only} differs from rank 0 in its parameters", "medium")
+        if complaining == set(case.world) - {0}:
+            return rank(0, "all other ranks differ from rank 0 in their parameters", "medium")
+    return unknown("a check compared two ranks' parameters and does not tell which is odd") if complaining else None
+
+
+# -- 3. named by a component that can know ----------------------------------------------------
+
+def named_by_barrier(case: Case) -> Initiating | None:
+    """monitoredBarrier says who did not come; its numbers count inside the group that waited."""
+    found: list[tuple[int, int, str]] = []
+    untranslated: Event | None = None
+    for event in case.of_kind("barrier_failed"):
+        missing = event_table.rank_list(event.detail["missing"])
+        inner, outer = event.detail.get("printed_rank"), event.rank
+        if outer is None or inner is None or inner == outer:
+            members = case.world
+            found.extend((len(members) or 1_000_000, m, f"rank {m} did not reach the monitored barrier") for m in missing)
+            continue
+        group = next((g for g in case.known.groups if inner < len(g) and g[inner] == outer), None)
+        translated = flight_recorder.global_ranks(missing, group) if group else None
+        if translated is None or group is None:
+            untranslated = event
+        else:
+            found.extend((len(group), m, f"rank {m} (no. {n} of group {list(group)}) did not reach the group's barrier")
+                         for m, n in zip(translated, missing))
+    if found:
+        smallest = min(size for size, *_ in found)
+        named = {m: basis for size, m, basis in found if size == smallest}
+        if untranslated is not None and smallest >= len(case.world):
+            named = {}
+        if len(named) == 1:
+            number, basis = next(iter(named.items()))
+            return rank(number, basis, "strong")
+    if untranslated is not None:
+        return unknown(f"member no. {untranslated.detail['missing']} of the group that rank {untranslated.rank} belongs to "
+                       "did not reach the barrier; the group's member list is not in the log")
+    return None
+
+
+def named_by_component(case: Case) -> Initiating | None:
+    """Horovod, JAX, Megatron, NCCL: components that know whom they wait for."""
+    for event in case.of_kind("local_nan"):
+        number = event.detail.get("named", event.rank)
+        if number is not None:
+            return rank(number, f"rank {number} found a non-finite value before gradients were mixed", "strong")
+    for event in case.of_kind("jax_task_error", "jax_heartbeat"):
+        return rank(event.detail["task"], f"task {event.detail['task']} stopped sending heartbeats", "strong")
+    for event in case.of_kind("horovod_missing"):
+        missing = event_table.rank_list(event.detail["missing"])
+        if len(missing) == 1:
+            return rank(missing[0], f"Horovod waits for rank {missing[0]}", "strong")
+    ready = {event_table.rank_list(e.detail["ready"]) for e in case.of_kind("horovod_ready")}
+    for ranks in sorted(ready, key=len, reverse=True):
+        size = case.known.world_size or max(max(ranks) + 1, len(ranks) + 1)
+        missing = tuple(sorted(set(range(size)) - set(ranks)))
+        if len(missing) == 1:
+            return rank(missing[0], f"Horovod: all ranks but {missing[0]} are ready", "strong")
+    if ready:
+        return unknown("Horovod waits for several ranks")
+    return None
+
+
+# -- 4. exit codes ----------------------------------------------------------------------------
+
+def one_odd_exit(case: Case) -> Initiating | None:
+    """One rank ended in a way that the others' errors do not explain."""
+    killed_by_launcher = {e.detail["pid"] for e in case.of_kind("sigkill_sent")}
+    stopped = {r for p, r in case.known.pid_rank.items() if p in killed_by_launcher}
+    lost = case.ranks_with("communication")
+    odd: dict[int, int] = {}
+    for number, exit_ in case.exits.items():
+        if exit_.told_to_stop or number in stopped or exit_.code == 0:
+            continue
+        signal = exit_.by_signal
+        if signal == 6 and (number in lost or _aborted_by_gloo(case, number)):
+            continue
+        if signal is None and number in lost:
+            continue
+        odd[number] = exit_.code
+    by_signal = {r: c for r, c in odd.items() if c < 0 or c > 128}
+    if by_signal and len(by_signal) < len(odd):
+        plain = {r for r in odd if r not in by_signal}
+        if all(case.raised_by(r) for r in plain) or len(by_signal) == 1:
+            odd = by_signal
+    if len(odd) != 1:
+        return None
+    number, code = next(iter(odd.items()))
+    others = [e for r, e in case.exits.items() if r != number]
+    how = SIGNAL_WORDS.get(code if code < 0 else 128 - code, f"exit code {code}")
+    if code == -6 and case.of_kind("watchdog", "watchdog_exception") and not others:
+        return rank(number, f"the launcher reports {how} for rank {number} alone", "medium")
+    # An exit code 1 without a traceback may be anything; it is telling where all others were only told to stop.
+    confidence: Confidence = "strong" if code < 0 or all(e.told_to_stop for e in others) else "medium"
+    return rank(number, f"rank {number} ended with {how}; the others only lost it or were told to stop", confidence)
+
+
+def _aborted_by_gloo(case: Case, number: int) -> bool:
+    """gloo aborts the receiver of more bytes than it asked for: one of a pair, not the guilty one."""
+    mismatch = any(e.rank == number for e in case.of_kind("size_mismatch"))
+    anonymous = any(e.rank is None for e in case.of_kind("size_mismatch"))
+    bare = any(e.rank in (number, None) and e.detail.get("how") == "without an active" for e in case.of_kind("cpp_terminate"))
+    return mismatch or anonymous or bare
+
+
+# -- 5. the launcher ---------------------------------------------------------------------------
+
+def launcher_failed(case: Case) -> Initiating | None:
+    """The launcher itself raised before any rank printed a word."""
+    if any(r.rank is not None for r in case.raised) or case.exits:
+        return None
+    for raised in case.raised:
+        if raised.kind == "launcher_fault":
+            return Initiating("outside", None, raised.node, f"the launcher failed before any rank started: {_said(raised)}", "medium")
+    return None
+
+
+def nobody_named(case: Case) -> Initiating | None:
+    """An error that no rank can be given: one process, or lines without any prefix."""
+    anonymous = [r for r in case.raised if r.rank is None and r.kind in ("own", "fatal")]
+    if not anonymous or case.ranks_with("communication"):
+        return None
+    if len(case.world) <= 1:
+        only = case.world[0] if case.world else None
+        return rank(only, f"the only process raised {_said(anonymous[0])}", "strong") if only is not None else None
+    signatures = Counter(_signature(r) for r in anonymous)
+    (_, most), = signatures.most_common(1)
+    if len(signatures) == 1 and most >= 2:
+        return Initiating("all", None, None, f"{most} processes raised the same error: {_said(anonymous[0])}", "medium")
+    return unknown(f"{_said(anonymous[0])}: no line says which rank raised it")
+
+
+def last_word_of_launcher(case: Case) -> Initiating | None:
+    """Weakest: the rank whose entry alone is not a SIGTERM, without anything else to go by."""
+    for summary in case.summaries:
+        left = [f for f in summary.failures if not f.told_to_stop and f.rank is not None]
+        if len(left) == 1 and len(summary.failures) > 1 and left[0].rank not in case.ranks_with("communication"):
+            number = left[0].rank
+            assert number is not None
+            return rank(number, f"only rank {number} was not told to stop by the launcher", "weak")
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    kernel_killed_a_rank,
+    stopped_from_outside,
+    gpu_fell_off,
+    own_fault,
+    named_by_component,
+    parameters_differ,
+    one_odd_exit,
+    launcher_failed,
+    rules_desync.flight_recorder_shows,
+    named_by_barrier,
+    rules_desync.own_fingerprint_differs,
+    rules_desync.handled_error_before,
+    rules_desync.behind_in_counters,
+    rules_desync.interrupted_elsewhere,
+    rules_desync.member_missing_in_group,
+    rules_desync.in_another_frame,
+    rules_desync.never_joined_the_store,
+    rules_desync.busy_bar_at_timeout,
+    rules_desync.different_start,
+    rules_desync.busy_elsewhere,
+    rules_desync.step_differs,
+    rules_desync.raised_late,
+    rules_desync.silent_by_elimination,
+    nobody_named,
+    last_word_of_launcher,
+)
+"""The order of evidence: the first rule that answers decides."""
+
+
+def decide(case: Case) -> tuple[Initiating | None, str]:
+    """(answer, name of the rule that gave it)."""
+    for rule in RULES:
+        answer = rule(case)
+        if answer is not None:
+            return answer, rule.__name__
+    return None, ""
+
+
+def listed(ranks: Iterable[int]) -> str:
+    return ", ".join(str(r) for r in sorted(ranks))
