@@ -1,0 +1,357 @@
+"""One line of text → the step it reports and its (name, value) pairs.
+
+Nearly all metric lines are `name separator number` in some order, so one expression reads
+them all; `SPECIAL` holds the few forms that it would misread, `Table` those whose names
+stand in an earlier line. Nothing here keeps state between lines except `Table`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .metric_names import Name, read_name, role_of
+
+_DECIMAL = r"(?:(?:\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,40})(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,5})?"
+_WORD_NUMBER = r"(?:nan|NaN|NAN|Nan|inf|Inf|INF|infinity|Infinity)"
+NUMBER = rf"[-+]?(?:{_DECIMAL}|{_WORD_NUMBER})"
+_WORD = r"[A-Za-z_#][\w./#@%+\-]{0,63}"
+_PAIR = re.compile(
+    rf"(?<![\w./#@\-])({_WORD}(?: {_WORD}){{0,5}}(?: ?\([\w/.%]{{1,16}}\))?)['\"’”]?"  # 1 name
+    r"(?:(\s{0,4}[:=]\s{0,14})|[ \t]{1,14})"  # 2 separator, empty when blanks alone
+    r"['\"‘“]?((?:tensor|array|(?:np|numpy|torch)\.\w{3,10})\(|[\[(]{1,2})?"  # 3 wrapper
+    rf"({NUMBER})"  # 4 value
+    r"(%|[kKMGT](?:i?B)?|ms|us|s|B)?"  # 5 unit
+    r"(?![\w:]\w|\w|\.\d|-\d|\s?\*)"
+    r"(?: {0,3}/ {0,3}(\d{1,12})(?![\w.]))?"  # 6 total
+)
+_EPOCH = re.compile(r"(?<![A-Za-z])[Ee]po(?:ch)?s?[\s:\[(=#]{0,4}(\d{1,7}(?:\.\d{1,9})?)(?: ?/ ?(\d{1,7}))?")
+_FRACTION = re.compile(r"(?<![\w./:\-])(\d{1,9}) {0,2}/ {0,2}(\d{1,9})(?=$|[\]\s),:|\[(]|\.{3})")
+_LEADING = re.compile(r"\s{0,8}(\d{1,10})\s{0,3}\|")
+_BAR = re.compile(r"(\d{1,10})(?:/(\d{1,10}))? \[(?:\d{1,3}:)?\d\d?:\d\d(?::\d\d)?(?:<|,)")
+_RATE = re.compile(r"[<,] {0,2}(\d{1,9}(?:\.\d{1,9})?)(it/s|s/it)")
+# Lines that are no observation: dotted listings of arguments, configurations, command lines.
+_DUMP = re.compile(
+    r"\.{5}|Namespace\(|\b\w{0,30}(?:Config|Arguments|Args)\(|\.json\b.{0,20}:"
+    r"|^\s{0,60}['\"][\w./\-]{1,60}['\"]: \S{1,40}[,}]{0,2}$"
+    r"|(?:^|\s)--[a-z][\w\-]{2,40}[= ]|^\s{0,12}(?:File \"|>>> |def |return |import |assert )|^\+ "
+)
+_SPARK = re.compile(r"[▁▂▃▄▅▆▇█]{3}")
+_SIZES = {"K": 1 << 10, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+@dataclass(slots=True)
+class Record:
+    """What one line reports."""
+
+    pairs: list[tuple[Name, float]] = field(default_factory=list)
+    step: float | None = None
+    total: float | None = None
+    kind: str | None = None
+    """step, batch, epoch, episode: which counter `step` is."""
+    counter: str = ""
+    """The counter's name as printed."""
+    epoch: float | None = None
+    bar: bool = False
+    """A progress bar, redrawn: the same counter again replaces the record."""
+    rank: int | None = None
+    """`rank=3` inside the line."""
+
+
+_names: dict[str, Name | None] = {}
+
+
+def name_of(raw: str) -> Name | None:
+    """`read_name`, remembered; the memory is bounded because logs are untrusted."""
+    try:
+        return _names[raw]
+    except KeyError:
+        if len(_names) > 20_000:
+            _names.clear()
+        name = _names[raw] = read_name(raw)
+        return name
+
+
+def number(text: str, unit: str = "") -> float | None:
+    """A printed number; sizes (`9.95G`, `12.76GB`, `3782M`) become bytes, since prints switch units."""
+    try:
+        value = float(text.replace(",", "") if "," in text else text)
+    except ValueError:
+        return None
+    if unit and unit[0] in _SIZES:
+        return value * _SIZES[unit[0]]
+    return value
+
+
+def read_line(text: str) -> Record | None:
+    """The record of one line whose prefixes are peeled, or None when it reports no metric."""
+    for needle, reader in SPECIAL:
+        if needle in text:
+            special = reader(text)
+            if special is not None:
+                return special
+    record = Record()
+    setting = known = False
+    for raw, separator, wrapper, digits, unit, total in _PAIR.findall(text):
+        name = name_of(raw)
+        if name is None:
+            continue
+        kind = name.kind
+        if kind == "metric":
+            if (not separator and not _sure_without_separator(raw, name)) or (
+                wrapper and wrapper[0] in "[(" and name.role != "lr"
+            ):
+                continue
+            value = number(digits, unit)
+            if value is not None:
+                record.pairs.append((name, value))
+                known = True
+        elif kind == "plain":
+            if separator and not wrapper:
+                value = number(digits, unit)
+                if value is not None:
+                    record.pairs.append((name, value))
+        elif kind == "setting":
+            setting = True
+            if name.text == "rank" and digits.isdigit() and len(digits) < 7:
+                record.rank = int(digits)
+        else:
+            _take_counter(record, name, digits, total)
+    if not record.pairs:
+        if record.step is None or not _find_counter(record, text):
+            return None
+        return record
+    if record.kind not in ("step", "batch") or record.epoch is None:
+        _find_counter(record, text)
+    if record.step is None and (setting or not known):
+        return None
+    if not known and record.kind == "epoch" and len(record.pairs) < 1:
+        return None
+    if (_DUMP.search(text) is not None and record.step is None) or (
+        _SPARK.search(text[:300]) and "wandb" in text[:80]
+    ):
+        return None
+    return record
+
+
+def _sure_without_separator(raw: str, name: Name) -> bool:
+    """`loss 3.98`: blanks alone separate only names that are nothing but metric words."""
+    return len(raw.split(" ")) <= 3 and name.role is not None
+
+
+_PRIORITY = {"step": 4, "batch": 3, "episode": 2, "epoch": 1, None: 0}
+
+
+def _take_counter(record: Record, name: Name, digits: str, total: str) -> None:
+    value = number(digits)
+    if value is None or value != value or abs(value) > 1e15:
+        return
+    if name.kind == "epoch":
+        record.epoch = value
+    if _PRIORITY[name.kind] > _PRIORITY[record.kind]:
+        record.step, record.kind, record.counter = value, name.kind, name.text
+        record.total = float(total) if total else None
+
+
+def _find_counter(record: Record, text: str) -> bool:
+    """Counters that are no `name value` pair: `Epoch: [0][16/5005]`, `106/106 [`, `100 |`."""
+    start = 0
+    if ("po" in text and record.epoch is None) or record.kind in (None, "epoch"):
+        match = _EPOCH.search(text, 0, 400)
+        if match is not None:
+            start = match.end()
+            if record.epoch is None:
+                record.epoch = float(match[1])
+            if record.step is None:
+                record.step, record.kind, record.counter = record.epoch, "epoch", "epoch"
+                record.total = float(match[2]) if match[2] else None
+    if "/" in text:
+        bar = _BAR.search(text, start, start + 800) if ":" in text and "[" in text else None
+        if bar is not None:
+            record.bar = True
+            if record.kind in (None, "epoch"):
+                record.step, record.kind, record.counter = float(bar[1]), "batch", "bar"
+                record.total = float(bar[2]) if bar[2] else None
+        elif record.kind in (None, "epoch"):
+            match = _FRACTION.search(text, start, start + 400)
+            if match is not None and float(match[1]) <= float(match[2]):
+                record.step, record.total = float(match[1]), float(match[2])
+                record.kind, record.counter = "batch", "fraction"
+                record.bar = "[=" in text or "━" in text or ">." in text
+    if record.step is None:
+        match = _LEADING.match(text)
+        if match is not None:
+            record.step, record.kind, record.counter = float(match[1]), "step", "leading"
+    return record.step is not None
+
+
+def step_of(text: str) -> tuple[str, float, float | None] | None:
+    """(counter, value, total) of any line that shows progress, metrics or not."""
+    record = Record()
+    for raw, _, _, digits, _, total in _PAIR.findall(text[:2000]):
+        name = name_of(raw)
+        if name is not None and name.kind not in ("metric", "plain", "setting"):
+            _take_counter(record, name, digits, total)
+    _find_counter(record, text[:2000])
+    if record.step is None or record.kind is None:
+        return None
+    return record.kind, record.step, record.total
+
+
+# Forms that the general expression would misread, found by a literal. -------------------
+
+_SCALE = re.compile(
+    r"Attempted loss scale: (\d[\d.e+\-]{0,30}\d|\d),? ?(?:reducing to (\d[\d.e+\-]{0,30}\d|\d))?"
+)
+_TACOTRON = re.compile(
+    rf"(?:^|\s)([Tt]rain loss|[Vv]alidation loss) (\d{{1,9}}):? ({NUMBER})"
+    rf"(?: [Gg]rad [Nn]orm ({NUMBER}))?"
+)
+_DARKNET = re.compile(rf"^\s{{0,4}}(\d{{1,9}}): ({NUMBER}), ({NUMBER}) avg(?: loss)?, ({NUMBER}) rate")
+_REGION = re.compile(rf"Region \d{{1,4}} Avg IOU: ({NUMBER}).{{0,300}}?count: (\d{{1,9}})")
+_ESTIMATOR = re.compile(r"global_step/sec: ([\d.]{1,20})")
+_METER = re.compile(
+    rf"(?<![\w/])([A-Za-z][\w@/\-]{{0,40}}(?: \(t\))?):? {{1,4}}({NUMBER}) {{0,2}}\( {{0,3}}(?:Avg )?({NUMBER})\)"
+)
+
+
+def _scale(text: str) -> Record | None:
+    match = _SCALE.search(text)
+    if match is None:
+        return None
+    value = number(match[2] or match[1])
+    return Record([(Name("loss scale", "metric", "loss_scale"), value)]) if value is not None else None
+
+
+def _tacotron(text: str) -> Record | None:
+    match = _TACOTRON.search(text)
+    if match is None:
+        return None
+    value = number(match[3])
+    if value is None:
+        return None
+    record = Record(
+        [(Name(match[1], "metric", role_of(match[1])), value)], float(match[2]), None, "step", "train"
+    )
+    norm = number(match[4]) if match[4] else None
+    if norm is not None:
+        record.pairs.append((Name("Grad Norm", "metric", "grad_norm"), norm))
+    return record
+
+
+def _darknet(text: str) -> Record | None:
+    match = _DARKNET.match(text)
+    if match is None:
+        return None
+    values = [number(match[i]) for i in (2, 3, 4)]
+    names = (Name("loss", "metric", "loss"), Name("avg loss", "metric", "loss"), Name("rate", "metric", "lr"))
+    pairs = [(name, value) for name, value in zip(names, values, strict=True) if value is not None]
+    return Record(pairs, float(match[1]), None, "step", "darknet")
+
+
+def _region(text: str) -> Record | None:
+    """Means over the objects of one image: with `count: 0` they are -nan and mean nothing."""
+    match = _REGION.search(text)
+    value = number(match[1]) if match is not None and match[2] != "0" else None
+    return Record([(Name("Avg IOU", "metric", "accuracy"), value)]) if value is not None else Record()
+
+
+def _estimator(text: str) -> Record | None:
+    match = _ESTIMATOR.search(text)
+    value = number(match[1]) if match is not None else None
+    return Record([(Name("global_step/sec", "metric", "throughput"), value)]) if value is not None else None
+
+
+SPECIAL: tuple[tuple[str, Callable[[str], Record | None]], ...] = (
+    ("Attempted loss scale", _scale),
+    (" avg", _darknet),
+    ("Region ", _region),
+    ("rain loss ", _tacotron),
+    ("alidation loss ", _tacotron),
+    ("global_step/sec", _estimator),
+)
+
+
+class Table:
+    """Numbers under a header line: CSV, Markdown, `|` columns, YOLO's loose columns."""
+
+    def __init__(self) -> None:
+        self.names: tuple[Name, ...] = ()
+        self.separator: str | None = None
+        self.misses = 0
+
+    def header(self, text: str) -> bool:
+        """Takes the line as a header if it is nothing but names, one of a known metric or counter."""
+        if len(text) > 1000 or any(c in text for c in "=:;{}") or _DIGIT.search(text):
+            return False
+        cells, separator = _cells(text)
+        if len(cells) < 2 or len(cells) > 60:
+            return False
+        names = [name_of(cell) if _CELL.fullmatch(cell) else None for cell in cells]
+        if None in names or sum(n is not None and n.kind not in ("plain", "setting") for n in names) < 2:
+            return False
+        self.names, self.separator, self.misses = tuple(n for n in names if n is not None), separator, 0
+        return True
+
+    def row(self, text: str) -> Record | None:
+        """A row of the table in force; after a few lines of other shape the table is over."""
+        if not self.names:
+            return None
+        cells, _ = _cells(text, self.separator)
+        if not cells or all(set(cell) <= set("-=:+ ") for cell in cells):
+            return None
+        values = [_value(cell) for cell in cells[: len(self.names)]]
+        numbers = sum(v is not None for v in values)
+        loose = self.separator is None
+        if (
+            len(values) < len(self.names)
+            or (not loose and len(cells) != len(self.names))
+            or numbers < 2
+            or numbers < (len(values) + 1) // 2
+        ):
+            self.misses += 1
+            if self.misses > 20:
+                self.names = ()
+            return None
+        self.misses = 0
+        record = Record()
+        for name, cell, value in zip(self.names, cells, values, strict=False):
+            if value is None:
+                continue
+            if name.kind in ("step", "batch", "epoch", "episode"):
+                digits, _, total = cell.partition("/")
+                _take_counter(record, name, digits, total if total.isdigit() else "")
+            elif name.kind in ("metric", "plain"):
+                record.pairs.append((name, value))
+        record.bar = loose and ("%|" in text or "━" in text)
+        return record if record.pairs else None
+
+
+_DIGIT = re.compile(r"\d{3}|(?<![A-Za-z@])\d+\.\d")
+_CELL = re.compile(r"['\"]?[A-Za-z_#][\w .()/@%#\-]{0,39}['\"]?")
+_CELL_VALUE = re.compile(rf"['\"]?({NUMBER})(%|[kKMGT](?:i?B)?|s|ms)?(?:/\d{{1,9}})?['\"]?")
+
+
+def _value(cell: str) -> float | None:
+    match = _CELL_VALUE.fullmatch(cell)
+    return number(match[1], match[2] or "") if match is not None else None
+
+
+def _cells(text: str, separator: str | None = "") -> tuple[list[str], str | None]:
+    """Cells and the separator; None is white space."""
+    if separator == "":
+        stripped = text.strip()
+        if "|" in stripped.strip("|"):
+            separator = "|"
+        elif "\t" in stripped:
+            separator = "\t"
+        elif "," in stripped:
+            separator = ","
+        else:
+            separator = None
+    if separator is None:
+        return text.split(), None
+    return [
+        cell.strip() for cell in text.strip().strip(separator if separator == "|" else "\n").split(separator)
+    ], separator
