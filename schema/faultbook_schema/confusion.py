@@ -24,8 +24,8 @@ from .yaml_nodes import Loc
 
 NAMES_A_CAUSE = ("root", "confirmation")
 
-Engine = Callable[[Mapping[str, Signature], str], dict[str, Firing]]
-"""(signatures by name, log text) → those that hold."""
+Engine = Callable[[Mapping[str, Signature], str, str], dict[str, Firing]]
+"""(signatures by name, log text, file name) → those that hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def matrix(knowledge: Knowledge, engine: Engine = firings) -> tuple[dict[str, Te
             tested.setdefault(one.name, one)
     signatures = {name: t.signature for name, t in tested.items()}
     logs = [
-        Log(item, name, engine(signatures, text))
+        Log(item, name, engine(signatures, text, name))
         for item in knowledge.entries.values()
         for name, text in sorted(item.logs.items())
     ]

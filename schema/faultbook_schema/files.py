@@ -88,7 +88,7 @@ def read_files(item: LoadedEntry, raw: dict[str, Any]) -> tuple[dict[str, str], 
                         ("repro",),
                         f"logs/{half}.log is missing",
                         "missing-file",
-                        f"`faultbook verify {item.slug} --write-logs` prints it",
+                        f"`faultbook verify {item.slug} --record` prints it",
                     )
                 )
     return logs, code, problems

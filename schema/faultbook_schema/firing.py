@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from faultbook.detectors import evaluate_signature
 from faultbook.lines import parse
 from faultbook.matching import Key, Observation, evaluate, key_of
+from faultbook.metrics import read_series, series_from_file
 from faultbook.portable import compile_pattern
 from faultbook.signatures import LogSignature, MetricSignature, Pattern, Signature
 
 MAX_LINE = 8192
+_METRIC_FILES = {"csv": "csv", "jsonl": "jsonl", "json": "auto"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,11 @@ def fires(signature: Signature, text: str) -> bool:
     return bool(firings({"": signature}, text))
 
 
-def firings(signatures: Mapping[str, Signature], text: str) -> dict[str, Firing]:
-    """Name → first evidence, of every signature that holds on the log."""
+def firings(signatures: Mapping[str, Signature], text: str, name: str = "broken.log") -> dict[str, Firing]:
+    """Name → first evidence, of every signature that holds on the log; the file's name says
+    whether it is text or a table of numbers."""
     lines = text.splitlines()
-    return {**_log_firings(signatures, lines), **_metric_firings(signatures, text, lines)}
+    return {**_log_firings(signatures, lines), **_metric_firings(signatures, lines, name)}
 
 
 def _log_firings(signatures: Mapping[str, Signature], lines: Sequence[str]) -> dict[str, Firing]:
@@ -94,18 +97,17 @@ def _all(lines: Sequence[str], parsed: dict[int, Observation]) -> Iterable[Obser
 
 
 def _metric_firings(
-    signatures: Mapping[str, Signature], text: str, lines: Sequence[str]
+    signatures: Mapping[str, Signature], lines: Sequence[str], name: str
 ) -> dict[str, Firing]:
-    wanted = {name: s for name, s in signatures.items() if isinstance(s, MetricSignature)}
+    wanted = {key: s for key, s in signatures.items() if isinstance(s, MetricSignature)}
     if not wanted:
         return {}
-    evaluate_metrics = _metric_engine()
+    kind = _METRIC_FILES.get(name.rpartition(".")[2])
+    series = read_series(enumerate(lines, 1)) if kind is None else series_from_file("\n".join(lines), kind)
     found: dict[str, Firing] = {}
-    for name, line in evaluate_metrics(wanted, text).items():
-        shown = lines[line - 1] if 0 < line <= len(lines) else ""
-        found[name] = Firing(name, line, shown)
+    for key, signature in wanted.items() if series else ():
+        match = evaluate_signature(signature, series)
+        if match is not None:
+            line = match.firings[0].line
+            found[key] = Firing(key, line, lines[line - 1] if 0 < line <= len(lines) else "")
     return found
-
-
-def _metric_engine() -> Any:
-    return lambda wanted, text: {}

@@ -1,6 +1,6 @@
 """`faultbook new`: an entry that is valid but for its TODOs.
 
-The scaffold is a small true failure (a list index out of range) with its fix, so that
+The scaffold is a small true failure (a look-up one row too far) with its fix, so that
 `verify` and `check` work from the first minute and the contributor replaces one part
 after another. Each TODO is reported by `check` with its line until it is gone.
 """
@@ -37,11 +37,13 @@ def files(request: Request) -> dict[str, str]:
         made["repro.py"] = repro_py(request)
         made |= {"logs/broken.log": _broken(request), "logs/fixed.log": _fixed(request)}
     else:
-        made["logs/recorded-1.log"] = RECORDED_LINE + "\n"
+        made["logs/recorded-1.log"] = failing_line(request) + "\n"
     return made
 
 
-RECORDED_LINE = "IndexError: list index out of range"
+def failing_line(r: Request) -> str:
+    """What the scaffold's run prints: its own slug, so that two scaffolds are not confused."""
+    return f"KeyError: '{r.slug}-3'"
 
 
 def entry_yaml(r: Request) -> str:
@@ -59,8 +61,8 @@ def entry_yaml(r: Request) -> str:
         'quick_answer: "TODO at most 60 words: what it is and what to do"',
     ]
     parts = {"cause": _CAUSE, "symptom": _SYMPTOM, "noise": _NOISE}[r.kind]
-    recorded = _RECORDED.format(id="index-error") if r.kind != "cause" or r.mode == "recorded" else ""
-    text = "\n".join([*head, parts.strip("\n"), _SIGNATURES.format(role=_role(r)).strip("\n")])
+    recorded = _RECORDED.format(id="missing-row") if r.kind != "cause" or r.mode == "recorded" else ""
+    text = "\n".join([*head, parts.strip("\n"), _SIGNATURES.format(role=_role(r), slug=r.slug).strip("\n")])
     text += "\n" + _REFERENCES.format(today=r.today.isoformat()).strip("\n") + "\n"
     return text + (_repro_field(r) if r.kind == "cause" else "") + recorded
 
@@ -109,11 +111,11 @@ harmless_unless: "TODO the condition under which it matters"
 
 _SIGNATURES = """
 signatures:
-  - id: index-error   # TODO the line that only this failure prints
+  - id: missing-row   # TODO the line that only this failure prints
     kind: log
     role: {role}
     all:
-      - pattern: 'IndexError: list index out of range'
+      - pattern: "KeyError: '{slug}-\\\\d+'"
     note: "TODO replace the pattern above, then this note"
 """
 
@@ -130,7 +132,7 @@ _RECORDED = """recorded:
 
 
 def repro_py(r: Request) -> str:
-    return _REPRO_RANKS if r.world_size > 1 else _REPRO
+    return (_REPRO_RANKS if r.world_size > 1 else _REPRO).replace("SLUG", r.slug)
 
 
 _REPRO = '''"""TODO one paragraph: what fails here and why."""
@@ -140,20 +142,20 @@ STEPS = 3
 
 # region broken
 def read(rows, step):
-    return rows[step + 1]  # TODO the mistake
+    return rows[f"SLUG-{step + 1}"]  # TODO the mistake
 # endregion
 
 
 # region fixed
 def read_within(rows, step):
-    return rows[min(step + 1, len(rows) - 1)]  # TODO the fix
+    return rows[f"SLUG-{min(step + 1, STEPS - 1)}"]  # TODO the fix
 # endregion
 
 
 def run(ctx):
     ctx.workload(steps=STEPS)
     take = read_within if ctx.fixed else read
-    rows = list(range(STEPS))
+    rows = {f"SLUG-{row}": row for row in range(STEPS)}
     for step in range(STEPS):
         print(f"step {step} value {take(rows, step)}", flush=True)
     ctx.result(steps_done=STEPS)
@@ -174,20 +176,20 @@ STEPS = 3
 
 # region broken
 def read(rows, step, rank, guilty):
-    return rows[step + (rank == guilty)]  # TODO the mistake, made by one rank
+    return rows[f"SLUG-{step + (rank == guilty)}"]  # TODO the mistake, made by one rank
 # endregion
 
 
 # region fixed
 def read_within(rows, step, rank, guilty):
-    return rows[min(step + (rank == guilty), len(rows) - 1)]  # TODO the fix
+    return rows[f"SLUG-{min(step + (rank == guilty), STEPS - 1)}"]  # TODO the fix
 # endregion
 
 
 def run(ctx):
     ctx.workload(steps=STEPS)
     take = read_within if ctx.fixed else read
-    rows = list(range(STEPS))
+    rows = {f"SLUG-{row}": row for row in range(STEPS)}
     for step in range(STEPS):
         value = torch.tensor([float(take(rows, step, ctx.rank, ctx.guilty))], device=ctx.device)
         dist.all_reduce(value)
@@ -203,7 +205,7 @@ def check(out):
 
 def _broken(r: Request) -> str:
     prefix = "[rank1]: " if r.world_size > 1 else ""
-    return f"{prefix}Traceback (most recent call last):\n{prefix}{RECORDED_LINE}\n"
+    return f"{prefix}Traceback (most recent call last):\n{prefix}{failing_line(r)}\n"
 
 
 def _fixed(r: Request) -> str:

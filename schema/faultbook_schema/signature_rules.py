@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
+from faultbook.literals import required_literals, verify_anchors
 from faultbook.portable import problems as portable_problems
-from faultbook.signatures import Pattern
 
 from .yaml_nodes import Loc
 
-_HAVE_LITERALS = find_spec("faultbook.literals") is not None
 MAX_PATTERN = 500
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
@@ -30,10 +28,10 @@ PARAMETERS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]] = {
     "below": ((("value",),), ()),
     "rises": ((("factor",),), ()),
     "falls": ((("factor",),), ()),
-    "spike": ((("z",),), ()),
+    "spike": ((("z",),), ("factor",)),
     "plateau": ((("records",),), ("tolerance",)),
     "equals": ((("value", "ln_of"),), ("tolerance",)),
-    "zero": ((), ()),
+    "zero": ((), ("tolerance",)),
     "grows": ((("records",),), ("factor",)),
     "rank_ratio": ((("factor",),), ()),
     "rank_differs": ((), ("tolerance",)),
@@ -85,7 +83,11 @@ def _pattern(item: Any, loc: Loc) -> Iterator[Found]:
     faults = portable_problems(text, ignore_case)
     for fault in faults:
         yield (where, f"outside the portable subset: {fault}", "pattern-not-portable", "")
-    if not faults and _HAVE_LITERALS and not literals_of(text, ignore_case):
+    anchors = item.get("anchors")
+    if not faults and isinstance(anchors, list) and anchors and all(isinstance(a, str) for a in anchors):
+        for fault in verify_anchors(text, anchors, ignore_case):
+            yield ((*loc, "anchors"), fault, "pattern-no-literal", "")
+    elif not faults and not literals_of(text, ignore_case):
         yield (
             where,
             "no required literal of four or more characters",
@@ -99,16 +101,11 @@ def _pattern(item: Any, loc: Loc) -> Iterator[Found]:
         yield ((*loc, "at_least"), "`at_least` must be 1 or more", "bad-value", "")
 
 
-def literals_of(text: str, ignore_case: bool, anchors: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The required literals of a pattern; empty where none of four characters exists."""
-    try:
-        from faultbook.literals import required_literals
-    except ImportError:  # not written yet
-        return ()
-    try:
-        return tuple(required_literals(Pattern(pattern=text, ignore_case=ignore_case, anchors=anchors)))
-    except ValueError:
-        return ()
+def literals_of(text: str, ignore_case: bool = False, anchors: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The required literals of a usable pattern, lower-cased: the author's anchors, else derived ones."""
+    if anchors:
+        return tuple(sorted({anchor.lower() for anchor in anchors}))
+    return required_literals(text, ignore_case)
 
 
 def _predicate(item: Any, loc: Loc) -> Iterator[Found]:

@@ -284,7 +284,7 @@ def _compiler(kb: str) -> list[tuple[str, str]]:
     root = os.path.dirname(os.path.abspath(kb))
     runtime = os.path.dirname(os.path.abspath(__file__))
     schema = os.path.join(root, "schema", "faultbook_schema")
-    runner = os.path.join(root, "sdk", "faultbook_repro")
+    runner = os.path.join(root, "sdk", "faultbook_repro", "core")
     own = [(n, os.path.join(runtime, n)) for n in ("literals.py", "portable.py", "signatures.py")]
     return [
         *(pair for pair in own if os.path.isfile(pair[1])),
