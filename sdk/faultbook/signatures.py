@@ -9,7 +9,9 @@ compiled catalogue with `signature_from_dict`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -167,7 +169,8 @@ Signature = Union[LogSignature, MetricSignature]
 def signature_from_dict(data: dict[str, Any]) -> Signature:
     """Builds a signature from compiled JSON; raises KeyError or TypeError on foreign shapes."""
     cls = {"log": LogSignature, "metric": MetricSignature}[data["kind"]]
-    return _build(cls, data)
+    signature: Signature = _build(cls, data)
+    return signature
 
 
 def to_dict(value: Any) -> Any:
@@ -184,17 +187,25 @@ def to_dict(value: Any) -> Any:
 
 
 def _build(cls: type, data: dict[str, Any]) -> Any:
-    hints = get_type_hints(cls)
-    return cls(**{key: _convert(hints[key], value) for key, value in data.items()})
+    plan = _plan(cls)
+    return cls(**{key: v if (make := plan[key]) is None else make(v) for key, v in data.items()})
 
 
-def _convert(hint: Any, value: Any) -> Any:
+@functools.cache  # resolving type hints costs more than all the rest
+def _plan(cls: type) -> dict[str, Callable[[Any], Any] | None]:
+    """Field → how to make its value from JSON; None where JSON's value will do."""
+    return {name: _maker(hint) for name, hint in get_type_hints(cls).items()}
+
+
+def _maker(hint: Any) -> Callable[[Any], Any] | None:
     origin = get_origin(hint)
     if origin is tuple:
-        return tuple(_convert(get_args(hint)[0], v) for v in value)
+        inner = _maker(get_args(hint)[0])
+        return tuple if inner is None else lambda values: tuple(map(inner, values))
     if origin in (Union, types.UnionType):
-        inner = [a for a in get_args(hint) if dataclasses.is_dataclass(a)]
-        return _build(inner[0], value) if inner and isinstance(value, dict) else value
-    if dataclasses.is_dataclass(hint):
-        return _build(hint, value)  # type: ignore[arg-type]
-    return value
+        classes = [a for a in get_args(hint) if dataclasses.is_dataclass(a)]
+        build = _maker(classes[0]) if classes else None
+        return build and (lambda value: build(value) if isinstance(value, dict) else value)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return functools.partial(_build, hint)
+    return None
