@@ -1,0 +1,148 @@
+"""Gates: where in a block do literals occur, case aside?
+
+A gate is the fast first stage of a scan. Three implementations answer identically, so the
+choice changes the speed and nothing else: Vectorscan (package `hyperscan`), a Rust
+Aho-Corasick automaton (`ahocorasick_rs`), and pure Python, which always works.
+`FAULTBOOK_GATE` (hyperscan, ahocorasick, python) overrides the choice.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+Block = bytes | bytearray | memoryview
+
+
+class Gate(Protocol):
+    """What a scan asks of a gate."""
+
+    name: str
+
+    def find(self, block: Block) -> list[tuple[int, int]]:
+        """(end offset, index of the literal) of every occurrence, overlapping ones too,
+        sorted; ASCII letters match in both cases."""
+        ...
+
+
+class HyperscanGate:
+    """All literals in one Vectorscan database."""
+
+    name = "hyperscan"
+
+    def __init__(self, literals: Sequence[bytes]) -> None:
+        import hyperscan
+
+        self._hyperscan = hyperscan
+        self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+        # no SOM_LEFTMOST: start offsets cost a factor of 4, and the end is enough
+        self._database.compile(
+            expressions=list(literals), ids=list(range(len(literals))), elements=len(literals),
+            flags=hyperscan.HS_FLAG_CASELESS, literal=True,
+        )
+        self._local = threading.local()
+
+    def find(self, block: Block) -> list[tuple[int, int]]:
+        scratch = getattr(self._local, "scratch", None)
+        if scratch is None:  # a scratch serves one thread at a time
+            scratch = self._local.scratch = self._hyperscan.Scratch(self._database)
+        found: list[tuple[int, int]] = []
+
+        def on_match(literal: int, _start: int, end: int, _flags: int, _context: object) -> None:
+            found.append((end, literal))
+
+        self._database.scan(block, match_event_handler=on_match, scratch=scratch)
+        found.sort()
+        return found
+
+
+class AhoCorasickGate:
+    """One automaton over the lowercased block."""
+
+    name = "ahocorasick"
+
+    def __init__(self, literals: Sequence[bytes]) -> None:
+        import ahocorasick_rs
+
+        self._automaton = ahocorasick_rs.BytesAhoCorasick(list(literals))
+
+    def find(self, block: Block) -> list[tuple[int, int]]:
+        lowered = bytes(block).lower()
+        found = self._automaton.find_matches_as_indexes(lowered, overlapping=True)
+        return sorted((end, literal) for literal, _, end in found)
+
+
+class PythonGate:
+    """`bytes.find` over the lowercased block, for a few short fragments that together
+    occur in all literals; the literals of a fragment are compared only where it stands."""
+
+    name = "python"
+
+    def __init__(self, literals: Sequence[bytes]) -> None:
+        self._literals = list(literals)
+        self._fragments = _hitting_set(self._literals)
+
+    def find(self, block: Block) -> list[tuple[int, int]]:
+        lowered = bytes(block).lower()
+        found = set()
+        for fragment, uses in self._fragments.items():
+            at = lowered.find(fragment)
+            while at >= 0:
+                for literal, shift in uses:
+                    start = at - shift
+                    text = self._literals[literal]
+                    if start >= 0 and lowered.startswith(text, start):
+                        found.add((start + len(text), literal))
+                at = lowered.find(fragment, at + 1)
+        return sorted(found)
+
+
+_FRAGMENT = 5
+"""Length of the fragments: shorter ones stand on too many lines, longer ones serve fewer literals."""
+
+
+def _hitting_set(literals: Sequence[bytes]) -> dict[bytes, list[tuple[int, int]]]:
+    """Greedy: fragment → [(literal, offset of the fragment in it)], each literal once."""
+    holders: dict[bytes, dict[int, int]] = {}
+    for number, text in enumerate(literals):
+        size = min(_FRAGMENT, len(text))
+        for start in range(len(text) - size + 1):
+            holders.setdefault(text[start:start + size], {}).setdefault(number, start)
+    waiting = set(range(len(literals)))
+    chosen: dict[bytes, list[tuple[int, int]]] = {}
+    while waiting:
+        best = max(holders, key=lambda f: (len(holders[f].keys() & waiting), f))
+        taken = holders.pop(best)
+        chosen[best] = [(number, shift) for number, shift in taken.items() if number in waiting]
+        waiting -= taken.keys()
+    return chosen
+
+
+_GATES: dict[str, Callable[[Sequence[bytes]], Gate]] = {
+    "hyperscan": HyperscanGate,
+    "ahocorasick": AhoCorasickGate,
+    "python": PythonGate,
+}
+
+
+def choose_gate(literals: Sequence[bytes], name: str | None = None) -> Gate:
+    """The named gate, else the one of `FAULTBOOK_GATE`, else the fastest that is installed.
+
+    Raises ValueError with one line when a gate asked for is unknown or not installed.
+    """
+    if any(not text or text != text.lower() for text in literals):
+        raise ValueError("a gate takes non-empty lowercase literals")
+    if not literals:
+        return PythonGate(literals)
+    wanted = name or os.environ.get("FAULTBOOK_GATE") or None
+    if wanted is not None and wanted not in _GATES:
+        raise ValueError(f"no gate {wanted!r}: choose one of {', '.join(_GATES)}")
+    failure: Any = None
+    for candidate in (wanted,) if wanted else _GATES:
+        try:
+            return _GATES[candidate](literals)
+        except Exception as error:  # not installed, or no build for this processor
+            failure = error
+    raise ValueError(f"gate {wanted!r} does not work here: {failure}")

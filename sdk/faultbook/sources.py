@@ -1,0 +1,513 @@
+"""Inputs: files, directories of rank logs, standard input, text; compressed or not.
+
+`discover` turns what a user names into a list of `Source` values (kind, rank, attempt,
+node and stream as far as names and the first bytes tell); `open_stream` reads one of
+them as plain UTF-8-compatible bytes. Every failure is a `SourceError` of one line.
+"""
+
+from __future__ import annotations
+
+import atexit
+import codecs
+import contextlib
+import functools
+import gzip
+import io
+import os
+import re
+import stat
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast
+
+from .model import Source, SourceKind
+
+HEAD = 8192
+"""How many bytes are looked at to tell what an input is."""
+_IN_MEMORY = 8 << 20
+"""Standard input beyond this goes to a temporary file."""
+
+
+class SourceError(Exception):
+    """An input that cannot be read; `str()` is one clear line for the user."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(f"{path}: {message}")
+        self.path = path
+        self.message = message
+
+
+def discover(
+    paths: Sequence[str | Path] = (),
+    text: str | bytes | None = None,
+    stdin: BinaryIO | None = None,
+) -> list[Source]:
+    """All inputs, in natural order within a directory, in the order given otherwise.
+
+    `-` among the paths, or `stdin`, reads standard input. Directories are read
+    recursively; what is no log is kept with `skipped` saying why. Raises SourceError
+    when a path given does not exist or cannot be read, or when nothing is readable.
+    """
+    found: list[Source] = []
+    seen: set[tuple[int, int]] = set()
+    if text is not None:
+        data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+        found.append(_from_data(data, "<text>"))
+    for path in paths:
+        name = os.fspath(path)
+        if name == "-":
+            found.append(_spooled(stdin or sys.stdin.buffer, "<stdin>"))
+            stdin = None
+            continue
+        found += _from_path(name, seen)
+    if stdin is not None:
+        found.append(_spooled(stdin, "<stdin>"))
+    if not found:
+        raise SourceError("input", "no log given")
+    if all(source.skipped for source in found):
+        first = found[0]
+        more = f" (and {len(found) - 1} more inputs could not be read)" if len(found) > 1 else ""
+        raise SourceError(first.name, first.skipped + more)
+    return [replace(source, index=index) for index, source in enumerate(found)]
+
+
+def open_stream(source: Source) -> BinaryIO:
+    """The input's bytes from the beginning: decompressed, without a byte order mark, UTF-16
+    turned into UTF-8. A compressed file that is cut or damaged ends where it breaks."""
+    try:
+        stream = _raw_stream(source)
+        mark = _peek(stream, 512)
+        if encoding := _utf16(mark):
+            return cast(BinaryIO, io.BufferedReader(_Utf16(stream, encoding), 1 << 16))
+        if mark.startswith(codecs.BOM_UTF8):
+            stream.read(3)
+        return stream
+    except (OSError, EOFError, zlib.error) as error:
+        raise SourceError(source.name, _reason(error)) from None
+
+
+def seekable(source: Source) -> bool:
+    """Whether `open_stream` gives a stream in which seeking is cheap."""
+    return source.data is not None or (source.path is not None and _compression(source.path) == "")
+
+
+def natural_key(name: str) -> list[tuple[int, int, str]]:
+    """Sort key under which rank_2 comes before rank_10."""
+    return [
+        (0, int(part), "") if part.isdigit() and part.isascii() else (1, 0, part)
+        for part in re.split(r"(\d{1,18})", name) if part
+    ]
+
+
+# --- finding inputs ---
+
+_NOT_LOGS = frozenset(
+    [".py", ".pyc", ".pyi", ".ipynb", ".sh", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".md", ".rst", ".html", ".css", ".js", ".ts", ".c", ".cc", ".cpp", ".cu", ".h", ".cuh", ".lock", ".service", ".env", ".pem", ".key", ".crt", ".tex", ".pdf", ".xml", ".svg"]
+)
+_BINARY = {
+    "image": ".png .jpg .jpeg .gif .webp .bmp .tiff .ico",
+    "checkpoint or tensor file": ".pt .pth .ckpt .safetensors .bin .npy .npz .h5 .hdf5 .onnx .gguf .msgpack .distcp",
+    "archive": ".zip .tar .tgz .7z .rar .bz2 .xz .whl .lz4",
+    "media": ".mp3 .mp4 .wav .flac .avi .mov",
+    "compiled code": ".so .o .a .dll .exe .cubin .ptx .class",
+    "data set": ".parquet .arrow .feather .tfrecord .lmdb .mdb .db .sqlite .idx",
+    "profile": ".nsys-rep .qdrep .prof .pb",
+}
+_BINARY_SUFFIX = {suffix: what for what, suffixes in _BINARY.items() for suffix in suffixes.split()}
+_LOG_SUFFIX = frozenset([".log", ".out", ".err", ".txt", ".jsonl", ".csv", ".tsv", ".stdout", ".stderr", ".output", ".trace", ".dump", ".ndjson"])
+_LOG_JSON = re.compile(r"error|trainer_state|trace|metrics|log|fr_|events?|pods?|history|results?", re.I)
+
+
+def _from_path(name: str, seen: set[tuple[int, int]]) -> list[Source]:
+    try:
+        info = os.stat(name)
+    except (OSError, ValueError) as error:
+        raise SourceError(name, _reason(error)) from None
+    if stat.S_ISDIR(info.st_mode):
+        sources = [s for s in _from_directory(name, seen) if s is not None]
+        if not any(not source.skipped for source in sources):
+            detail = f" ({len(sources)} other files)" if sources else ""
+            raise SourceError(name, f"no log in this directory{detail}")
+        return sources
+    if not stat.S_ISREG(info.st_mode):  # a pipe, such as <(kubectl logs …)
+        try:
+            with open(name, "rb") as pipe:
+                return [_spooled(pipe, name)]
+        except OSError as error:
+            raise SourceError(name, _reason(error)) from None
+    if _known(info, seen):
+        return []
+    source = _from_file(name, name)
+    if source.skipped.startswith("cannot be read"):
+        raise SourceError(name, source.skipped)
+    return [source]
+
+
+def _from_directory(root: str, seen: set[tuple[int, int]]) -> Iterator[Source]:
+    """Files below a directory, hidden ones left out, each once whatever links say."""
+    visited: set[tuple[int, int]] = set()
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            info = os.stat(folder)
+            if _known(info, visited):
+                continue
+            entries = sorted(os.scandir(folder), key=lambda e: natural_key(e.name))
+        except OSError as error:
+            if folder == root:
+                raise SourceError(root, _reason(error)) from None
+            yield Source(0, os.path.relpath(folder, root), "log", folder, skipped=f"cannot be read: {_reason(error)}")
+            continue
+        folders = []
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            try:
+                info = entry.stat()
+            except OSError:
+                continue  # a dangling link
+            if stat.S_ISDIR(info.st_mode):
+                folders.append(entry.path)
+            elif stat.S_ISREG(info.st_mode) and not _known(info, seen):
+                yield _from_file(entry.path, os.path.relpath(entry.path, root), info.st_size, listed=True)
+        waiting += reversed(folders)
+
+
+def _known(info: os.stat_result, seen: set[tuple[int, int]]) -> bool:
+    """Whether this file was met before; remembers it. Systems without inodes never say so."""
+    key = (info.st_dev, info.st_ino)
+    if info.st_ino == 0:
+        return False
+    if key in seen:
+        return True
+    seen.add(key)
+    return False
+
+
+def _from_file(path: str, name: str, size: int | None = None, listed: bool = False) -> Source:
+    """One file; `listed` when a directory named it, so that non-logs are left out."""
+    source = Source(0, name, "log", path, **_facts_of_name(name))
+    stem, suffix = os.path.splitext(_plain_name(name).lower())
+    if what := _BINARY_SUFFIX.get(suffix):
+        return replace(source, skipped=f"not a log: {what}")
+    if listed and suffix in _NOT_LOGS:
+        return replace(source, skipped="not a log: source or configuration")
+    if listed and suffix == ".json" and not _LOG_JSON.search(stem):
+        return replace(source, skipped="not a log: JSON of another kind")
+    if size == 0:
+        return replace(source, kind=_kind(_plain_name(name), b""))
+    try:
+        with open_stream(source) as stream:
+            head = stream.read(HEAD)
+    except SourceError as error:
+        return replace(source, skipped=f"cannot be read: {error.message}")
+    kind = _kind(_plain_name(name), head)
+    if kind != "flight_recorder" and (what := _binary(head)):
+        return replace(source, skipped=f"not a log: {what}")
+    return replace(source, kind=kind)
+
+
+def _from_data(data: bytes, name: str) -> Source:
+    source = Source(0, name, "log", data=data)
+    with open_stream(source) as stream:
+        head = stream.read(HEAD)
+    kind = _kind("", head)
+    skipped = "" if kind == "flight_recorder" else _binary(head)
+    return replace(source, kind=kind, skipped=f"not a log: {skipped}" if skipped else "")
+
+
+def _spooled(stream: BinaryIO, name: str) -> Source:
+    """A pipe's content, kept in memory while small: later stages read it again."""
+    try:
+        data = _read_up_to(stream, _IN_MEMORY)
+        if data[:2] == b"\x1f\x8b":  # zcat was forgotten
+            data, stream = b"", cast(BinaryIO, gzip.GzipFile(fileobj=_Chained(data, stream)))
+            data = _read_up_to(stream, _IN_MEMORY)
+        if len(data) < _IN_MEMORY:
+            return _from_data(data, name)
+        with tempfile.NamedTemporaryFile(prefix="faultbook-", suffix=".log", delete=False) as spool:
+            atexit.register(_remove, spool.name)
+            spool.write(data)
+            while chunk := stream.read(1 << 20):
+                spool.write(chunk)
+    except (OSError, EOFError, zlib.error) as error:
+        raise SourceError(name, _reason(error)) from None
+    return replace(_from_data(data[:HEAD], name), data=None, path=spool.name)
+
+
+def _read_up_to(stream: BinaryIO, size: int) -> bytes:
+    parts, total = [], 0
+    while total < size and (chunk := stream.read(min(1 << 20, size - total))):
+        parts.append(chunk)
+        total += len(chunk)
+    return b"".join(parts)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+# --- what a name says ---
+
+_COMPRESSED = re.compile(r"\.(gz|zst|zstd)$", re.I)
+_RANK = re.compile(r"(?:^|[^a-z])rank[ _.\-]?(\d{1,6})(?!\d)|(?:^|[^a-z])(?:trace|dump)_(\d{1,6})(?:\.\w+)?$", re.I)
+_LOCAL_RANK = re.compile(r"local[ _.\-]?rank[ _.\-]?(\d{1,4})(?!\d)", re.I)
+_ATTEMPT = re.compile(r"attempt[_-](\d{1,4})(?!\d)", re.I)
+_NODE = re.compile(r"(?<![a-z])((?:node|host|worker|pod|compute|gpu-?node|machine)[-_]?\d{1,6})(?!\d)", re.I)
+
+
+def _plain_name(name: str) -> str:
+    """Base name without a compression suffix."""
+    return _COMPRESSED.sub("", os.path.basename(name))
+
+
+def _facts_of_name(name: str) -> dict[str, Any]:
+    base = _plain_name(name)
+    parts = name.replace("\\", "/").split("/")[:-1]
+    facts: dict[str, Any] = {"stream": _stream_of(base.lower())}
+    for position, part in enumerate(parts):
+        if attempt := _ATTEMPT.fullmatch(part):
+            facts["attempt"] = int(attempt.group(1))
+            below = parts[position + 1] if position + 1 < len(parts) else ""
+            if below.isdigit() and below.isascii() and len(below) < 6:
+                facts["local_rank"] = int(below)
+    if (attempt := _ATTEMPT.search(base)) and "attempt" not in facts:
+        facts["attempt"] = int(attempt.group(1))
+    if local := _LOCAL_RANK.search(base):
+        facts["local_rank"] = int(local.group(1))
+    elif rank := _RANK.search(base) or next(filter(None, (_RANK.fullmatch(p) for p in reversed(parts))), None):
+        facts["rank"] = int(rank.group(1) or rank.group(2))
+    for part in [*parts, base]:
+        if node := _NODE.search(part):
+            facts["node"] = node.group(1)
+            break
+    return facts
+
+
+def _stream_of(base: str) -> Literal["stdout", "stderr", "mixed"]:
+    if "stderr" in base or base.endswith(".err"):
+        return "stderr"
+    return "stdout" if "stdout" in base else "mixed"
+
+
+# --- what the first bytes say ---
+
+_KINDS_BY_NAME: tuple[tuple[SourceKind, re.Pattern[str]], ...] = (
+    ("flight_recorder", re.compile(r"(?:^|[_-])fr_?trace|nccl_trace|comm_lib_trace|flight_?recorder", re.I)),
+    ("kernel", re.compile(r"^(?:dmesg|kern(?:el)?)\b|[-_.]dmesg\b|^kern\.log", re.I)),
+    ("scheduler", re.compile(r"^(?:sacct|scontrol|squeue|sinfo|kubectl|pods?|k8s|events)\b|[-_.](?:sacct|scontrol)\b", re.I)),
+    ("stacks", re.compile(r"py-?spy|^stacks?\b", re.I)),
+    ("gpu", re.compile(r"nvidia-?smi|rocm-?smi|^dcgm", re.I)),
+)
+_KINDS_BY_HEAD: tuple[tuple[SourceKind, re.Pattern[bytes]], ...] = (
+    ("error_json", re.compile(rb'\s*\{\s*"message"\s*:\s*(?:\{|"(?s:.)*"(?:timestamp|extraInfo|errorCode)")')),
+    ("flight_recorder", re.compile(rb'\s*\{(?s:.)*"(?:pg_config|pg_status|collective_seq_id|nccl_version|comm_lib_version)"')),
+    ("flight_recorder", re.compile(rb"\x80[\x02-\x05](?s:.)*(?:entries|nccl_version|pg_config)")),
+    ("metrics", re.compile(rb'\s*\{(?s:.)*"(?:log_history|best_model_checkpoint|best_global_step)"')),
+    ("kernel", re.compile(rb"(?:<\d+>)?\[ *\d+\.\d{6}\] ")),
+    ("scheduler", re.compile(rb"\s*(?:JobID(?:Raw)?[ |]|JobId=\d|LAST SEEN +TYPE|NAME +READY +STATUS)")),
+    ("stacks", re.compile(rb"Process \d+: .*\r?\nPython v\d")),
+    ("gpu", re.compile(rb"\s*=+ ?NVSMI LOG ?=+|\s*(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [\d :]+\r?\n)?\+-+\+\r?\n\| NVIDIA-SMI")),
+)
+_JSON_TEXT = re.compile(rb'"(?:message|log|msg|text|body|line|event)"\s*:\s*"', re.I)
+_JSON_NUMBERS = re.compile(rb'\s*\{[^\n]*"[^"\n]+"\s*:\s*-?(?:\d|NaN|Infinity)')
+
+
+def _kind(base: str, head: bytes) -> SourceKind:
+    for kind, by_name in _KINDS_BY_NAME:
+        if base and by_name.search(base):
+            return kind
+    for kind, by_head in _KINDS_BY_HEAD:
+        if by_head.match(head):
+            return kind
+    suffix = os.path.splitext(base.lower())[1]
+    if suffix in (".csv", ".tsv") and re.match(rb"[^\n]*[,\t][^\n]*\r?\n[^\n]*\d", head):
+        return "metrics"
+    if suffix in (".jsonl", ".ndjson", ".json") and _JSON_NUMBERS.match(head):
+        return "log" if _JSON_TEXT.search(head) else "metrics"
+    return "log"
+
+
+_MAGIC = (
+    (b"\x89PNG", "image"), (b"\xff\xd8\xff", "image"), (b"GIF8", "image"), (b"PK\x03\x04", "archive or checkpoint"),
+    (b"\x80\x02", "pickle"), (b"\x80\x03", "pickle"), (b"\x80\x04", "pickle"), (b"\x80\x05", "pickle"),
+    (b"\x7fELF", "compiled code"), (b"%PDF", "document"), (b"BZh", "archive"), (b"\xfd7zXZ", "archive"),
+    (b"PAR1", "data set"), (b"\x93NUMPY", "array"), (b"\x89HDF", "data set"), (b"SQLite format 3", "data base"),
+)
+
+
+def _binary(head: bytes) -> str:
+    """What kind of binary it is; empty for text, in which some NULs and odd bytes are normal."""
+    for magic, what in _MAGIC:
+        if head.startswith(magic):
+            return what
+    control = sum(head.count(bytes([c])) for c in (*range(0, 7), *range(14, 27), 28, 29, 30, 31))
+    return "binary data" if control > max(16, len(head) * 0.1) else ""
+
+
+# --- reading ---
+
+
+def _compression(path: str) -> str:
+    match = _COMPRESSED.search(path)
+    return match.group(1).lower().replace("zstd", "zst") if match else ""
+
+
+def _raw_stream(source: Source) -> BinaryIO:
+    if source.data is not None:
+        return io.BytesIO(source.data)
+    if source.path is None:
+        raise SourceError(source.name, "neither a file nor text")
+    compression = _compression(source.path)
+    file = open(source.path, "rb", buffering=0 if compression else 1 << 16)
+    if not compression:
+        return cast(BinaryIO, file)
+    magic = file.read(4)
+    file.seek(0)
+    if compression == "gz" and magic[:2] == b"\x1f\x8b":
+        return cast(BinaryIO, io.BufferedReader(_Decompressed(_gzip(file), file), 1 << 16))
+    if compression == "zst" and magic == b"\x28\xb5\x2f\xfd":
+        return cast(BinaryIO, io.BufferedReader(_Decompressed(_zstd(file, source.name), file), 1 << 16))
+    return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, file), 1 << 16))  # only named like one
+
+
+def _gzip(file: Any) -> BinaryIO:
+    try:
+        from isal import igzip  # about twice as fast as the standard library
+    except ImportError:
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    return cast(BinaryIO, igzip.GzipFile(fileobj=file))
+
+
+def _zstd(file: Any, name: str) -> BinaryIO:
+    try:
+        from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # Python >= 3.14
+
+        return cast(BinaryIO, zstd.ZstdFile(file))
+    except ImportError:
+        pass
+    try:
+        import zstandard
+    except ImportError:
+        file.close()
+        raise SourceError(name, "reading .zst needs `pip install zstandard` (or decompress it first)") from None
+    return cast(BinaryIO, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
+
+
+@functools.lru_cache(maxsize=1)
+def _decompression_errors() -> tuple[type[BaseException], ...]:
+    errors: list[type[BaseException]] = [OSError, EOFError, zlib.error, ValueError]
+    for module, name in (("zstandard", "ZstdError"), ("compression.zstd", "ZstdError"), ("isal.isal_zlib", "IsalError")):
+        loaded = sys.modules.get(module)
+        if loaded is not None and hasattr(loaded, name):
+            errors.append(getattr(loaded, name))
+    return tuple(errors)
+
+
+class _Decompressed(io.RawIOBase):
+    """Ends where the compressed data is cut or damaged: the part before is still a log."""
+
+    def __init__(self, inner: BinaryIO, file: BinaryIO) -> None:
+        self._inner, self._file, self._total = inner, file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._inner.read(min(len(buffer), 1 << 16))
+        except _decompression_errors() as error:
+            if self._total == 0:
+                raise OSError(f"damaged compressed file ({error})") from None
+            return 0
+        self._total += len(data)
+        buffer[:len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _Utf16(io.RawIOBase):
+    """UTF-16 as UTF-8 (Windows PowerShell writes `>` redirections so)."""
+
+    def __init__(self, inner: BinaryIO, encoding: str) -> None:
+        self._inner = inner
+        self._decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+        self._ready = b""
+        self._first = True
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            data = self._inner.read(1 << 15)
+            text = self._decoder.decode(data, final=not data)
+            if self._first and text:
+                text, self._first = text.removeprefix("\ufeff"), False
+            self._ready = text.encode("utf-8", "replace")
+            if not data and not self._ready:
+                return 0
+        size = min(len(buffer), len(self._ready))
+        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
+
+    def close(self) -> None:
+        self._inner.close()
+        super().close()
+
+
+class _Chained(io.RawIOBase):
+    """Bytes already read, then the rest of a pipe."""
+
+    def __init__(self, data: bytes, rest: BinaryIO) -> None:
+        self._data, self._rest = io.BytesIO(data), rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._data.read(len(buffer)) or self._rest.read(min(len(buffer), 1 << 16))
+        buffer[:len(data)] = data
+        return len(data)
+
+
+def _peek(stream: BinaryIO, size: int) -> bytes:
+    if isinstance(stream, io.BufferedReader):
+        return stream.peek(size)[:size]
+    data = stream.read(size)
+    stream.seek(0)
+    return data
+
+
+def _utf16(head: bytes) -> str:
+    """The encoding's name, when a byte order mark or NULs at every other byte say so."""
+    if head.startswith(codecs.BOM_UTF16_LE):
+        return "utf-16-le"
+    if head.startswith(codecs.BOM_UTF16_BE):
+        return "utf-16-be"
+    if len(head) >= 16:
+        even, odd = head[0::2].count(0) * 2 / len(head), head[1::2].count(0) * 2 / len(head)
+        if odd > 0.7 and even < 0.1:
+            return "utf-16-le"
+        if even > 0.7 and odd < 0.1:
+            return "utf-16-be"
+    return ""
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file or directory"
+    if isinstance(error, PermissionError):
+        return "permission denied"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
