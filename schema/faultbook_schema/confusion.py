@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from faultbook.signatures import MetricSignature, Signature
 
 from .compiler import with_literals
-from .firing import Firing, firings
+from .firing import Firing, LogText, firings
 from .links import Raw, ancestors
 from .loader import Knowledge, LoadedEntry
 from .problems import Problem
@@ -24,8 +24,8 @@ from .yaml_nodes import Loc
 
 NAMES_A_CAUSE = ("root", "confirmation")
 
-Engine = Callable[[Mapping[str, Signature], str, str], dict[str, Firing]]
-"""(signatures by name, log text, file name) → those that hold."""
+Engine = Callable[[Mapping[str, Signature], LogText], dict[str, Firing]]
+"""(signatures by name, log) → those that hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,16 @@ def matrix(knowledge: Knowledge, engine: Engine = firings) -> tuple[dict[str, Te
             tested.setdefault(one.name, one)
     signatures = {name: t.signature for name, t in tested.items()}
     logs = [
-        Log(item, name, engine(signatures, text, name))
+        Log(item, name, engine(signatures, LogText(text, name, _world(item))))
         for item in knowledge.entries.values()
         for name, text in sorted(item.logs.items())
     ]
     return tested, logs
+
+
+def _world(item: LoadedEntry) -> int:
+    repro = item.entry.repro if item.entry is not None else None
+    return repro.world_size if repro is not None else 1
 
 
 def problems_of(knowledge: Knowledge, engine: Engine = firings) -> list[Problem]:

@@ -6,7 +6,7 @@ is checked is what a diagnosis does, without launcher heuristics in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from faultbook.detectors import evaluate_signature
@@ -29,19 +29,32 @@ class Firing:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class LogText:
+    """One log file of an entry."""
+
+    text: str
+    name: str = "broken.log"
+    """Says whether it is text or a table of numbers."""
+    world_size: int = 1
+    """Ranks of the job, those that printed nothing included."""
+
+
 def fires(signature: Signature, text: str) -> bool:
     """Whether one signature holds on a log."""
-    return bool(firings({"": signature}, text))
+    return bool(firings({"": signature}, LogText(text)))
 
 
-def firings(signatures: Mapping[str, Signature], text: str, name: str = "broken.log") -> dict[str, Firing]:
-    """Name → first evidence, of every signature that holds on the log; the file's name says
-    whether it is text or a table of numbers."""
-    lines = text.splitlines()
-    return {**_log_firings(signatures, lines), **_metric_firings(signatures, lines, name)}
+def firings(signatures: Mapping[str, Signature], log: LogText) -> dict[str, Firing]:
+    """Name → first evidence, of every signature that holds on the log."""
+    lines = log.text.split("\n")
+    ranks = frozenset(range(log.world_size)) if log.world_size > 1 else frozenset()
+    return {**_log_firings(signatures, lines, ranks), **_metric_firings(signatures, lines, log.name)}
 
 
-def _log_firings(signatures: Mapping[str, Signature], lines: Sequence[str]) -> dict[str, Firing]:
+def _log_firings(
+    signatures: Mapping[str, Signature], lines: Sequence[str], ranks: frozenset[int]
+) -> dict[str, Firing]:
     wanted = {name: s for name, s in signatures.items() if isinstance(s, LogSignature)}
     folded = "\n".join(lines).lower()
     observations: dict[Key, list[Observation]] = {}
@@ -58,7 +71,9 @@ def _log_firings(signatures: Mapping[str, Signature], lines: Sequence[str]) -> d
             key = key_of(pattern)
             if key not in observations and _gate(pattern, folded, hits):
                 observations[key] = _confirmed(pattern, lines, parsed)
-    ranks = frozenset(o.rank for o in _all(lines, parsed) if o.rank is not None) if possible else frozenset()
+    named = {s.ranks is not None and s.ranks.quantifier == "all" for s in possible.values()}
+    if True in named:  # the only quantifier that must know who else there is
+        ranks |= {line.rank for line in (parse(text[:MAX_LINE]) for text in lines) if line.rank is not None}
     found: dict[str, Firing] = {}
     for name, signature in possible.items():
         for match in evaluate([signature], observations, all_ranks=ranks)[:1]:
@@ -78,22 +93,15 @@ def _gate(pattern: Pattern, folded: str, hits: dict[Key, bool]) -> bool:
 
 def _confirmed(pattern: Pattern, lines: Sequence[str], parsed: dict[int, Observation]) -> list[Observation]:
     regex = compile_pattern(pattern)
-    return [
-        _observe(number, text, parsed)
-        for number, text in enumerate(lines, 1)
-        if regex.search(text[:MAX_LINE].encode("utf-8", "replace"))
-    ]
-
-
-def _observe(number: int, text: str, parsed: dict[int, Observation]) -> Observation:
-    if number not in parsed:
-        line = parse(text[:MAX_LINE])
-        parsed[number] = Observation(0, number, text, line.rank, line.host, 0, line.time, line.clock)
-    return parsed[number]
-
-
-def _all(lines: Sequence[str], parsed: dict[int, Observation]) -> Iterable[Observation]:
-    return [_observe(number, text, parsed) for number, text in enumerate(lines, 1)]
+    found = []
+    for number, text in enumerate(lines, 1):
+        # A progress bar redraws its line: each state between carriage returns is a record.
+        if any(regex.search(record[:MAX_LINE].encode("utf-8", "replace")) for record in text.split("\r")):
+            if number not in parsed:
+                line = parse(text[:MAX_LINE])
+                parsed[number] = Observation(0, number, text, line.rank, line.host, 0, line.time, line.clock)
+            found.append(parsed[number])
+    return found
 
 
 def _metric_firings(

@@ -117,7 +117,8 @@ def ancestors(slug: str, by_slug: dict[str, Raw]) -> list[str]:
 def _cycle(slug: str, by_slug: dict[str, Raw]) -> list[str]:
     """The way from an entry back to itself, empty when there is none."""
     way = [slug, *ancestors(slug, by_slug)]
-    return [*way, slug] if by_slug.get(way[-1], {}).get("parent") == slug else []
+    closes = len(way) > 1 and by_slug.get(way[-1], {}).get("parent") == slug
+    return [*way, slug] if closes else []  # its own parent is reported as a reference to itself
 
 
 def _list(data: Raw, name: str) -> list[Any]:

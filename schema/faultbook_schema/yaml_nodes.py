@@ -93,7 +93,11 @@ def read(data: bytes, path: str) -> tuple[Node | None, list[Problem]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        return None, [_syntax(path, line, str(error.problem or error.context), text)]
+        message = str(error.problem or error.context)
+        begun = error.context_mark.line + 1 if error.context_mark else line
+        if begun != line and error.context:
+            message += f", {error.context} that begins on line {begun}"
+        return None, [_syntax(path, line, message, text)]
     except yaml.reader.ReaderError as error:
         position = error.position if isinstance(error.position, int) else 0
         line = text.count("\n", 0, position) + 1
@@ -183,7 +187,9 @@ def _build(text: str, path: str) -> tuple[Node | None, list[Problem]]:
             keys.pop()
         if len(problems) >= MAX_PROBLEMS:
             break
-    fatal = any(p.code == "yaml-alias" for p in problems)
+    if root is None and not problems:
+        problems.append(Problem(path, 1, "the file holds only comments", "empty-file"))
+    fatal = documents > 1 or any(p.code == "yaml-alias" for p in problems)
     return (None if fatal else root), problems
 
 
