@@ -73,13 +73,18 @@ def curve_findings(series: Sequence[Series]) -> list[CurveFinding]:
     """Abnormal curves, the earliest first."""
     found: list[CurveFinding] = []
     for s in series:
-        for rule in (_nonfinite, _diverged, _scale_collapse, _overfitting):
+        for rule in (_nonfinite, _diverged, _scale_collapse):
             finding = rule(s, series)
             if finding is not None:
                 found.append(finding)
     found.extend(_left_out(series))
     found.extend(_nan_counters(series))
     return sorted(found, key=lambda f: (f.attempt, f.source, f.line, f.series))
+
+
+def curve_leads(series: Sequence[Series]) -> list[CurveFinding]:
+    """Curves worth a look, which healthy runs show as well: never a reason to call a run failed."""
+    return [f for s in series if (f := _overfitting(s, series)) is not None]
 
 
 def _nonfinite(s: Series, series: Sequence[Series]) -> CurveFinding | None:
@@ -153,7 +158,10 @@ def _diverged(s: Series, series: Sequence[Series]) -> CurveFinding | None:
     index = min(_index_of(s, (last_low + 1) * size), len(s.values) - 1)
     certain = ratio >= 5.0 or rise >= 5.0
     extra = f", with the gradient norm up {rise:.0f}×" if rise >= 5 else ""
-    text = f"{s.name} rises from {show(floor)} to {show(median(tail))} for good {where(s, index)}{extra}: diverged."
+    text = (
+        f"{s.name} rises from {show(floor)} to {show(median(tail))} for good {where(s, index)}{extra}: "
+        "it diverged."
+    )
     return _finding(s, "diverged", index, text, certain)
 
 
@@ -197,7 +205,8 @@ def _scale_collapse(s: Series, series: Sequence[Series]) -> CurveFinding | None:
     count = len(s.values) - first
     if count < 2 or first == 0 or top < 64:
         return None
-    text = f"{s.name} falls from {show(top)} to {show(min(s.values[first:]))} {where(s, first)} and does not recover."
+    low = show(min(s.values[first:]))
+    text = f"{s.name} falls from {show(top)} to {low} {where(s, first)} and does not recover."
     return _finding(s, "scale_collapse", first, text)
 
 
@@ -221,7 +230,7 @@ def _overfitting(s: Series, series: Sequence[Series]) -> CurveFinding | None:
     if not median(train.values[-quarter:]) < 0.9 * median(train.values[:quarter]):
         return None
     text = (
-        f"{s.name} has its minimum {show(s.values[best])} {where(s, best)} and is {show(median(tail))} at the end, "
+        f"{s.name} is least {where(s, best)} ({show(s.values[best])}) and {show(median(tail))} at the end, "
         f"while {train.name} fell."
     )
     return _finding(s, "overfitting", best, text, certain=False)
@@ -255,8 +264,8 @@ def _left_out(series: Sequence[Series]) -> list[CurveFinding]:
             first -= 1
         if len(bare) - first >= 2:
             text = (
-                f"The loss is left out of the line {where(samples, first)} and of all {len(bare) - first} from there on, "
-                "which Megatron does when it is NaN."
+                f"The loss is left out of the line {where(samples, first)} and of all {len(bare) - first} from "
+                "there on, which Megatron does when it is NaN."
             )
             found.append(_finding(samples, "loss_left_out", first, text))
     return found
@@ -269,7 +278,10 @@ def _nan_counters(series: Sequence[Series]) -> list[CurveFinding]:
         if s.role == "counter" and "nan" in fold(s.name).split("_"):
             bad = [i for i, v in enumerate(s.values) if v > 0]
             if len(bad) >= 3:
-                text = f"{s.name} is {show(s.values[bad[0]])} {where(s, bad[0])} and above 0 in {len(bad)} records."
+                first = bad[0]
+                text = (
+                    f"{s.name} is {show(s.values[first])} {where(s, first)}, above 0 in {len(bad)} records."
+                )
                 found.append(_finding(s, "nan_counter", bad[0], text))
     return found
 
@@ -288,8 +300,8 @@ def loss_scale_search(s: Series, series: Sequence[Series]) -> Benign | None:
         s.name,
         s.rank,
         tuple(s.lines[i] for i in falls),
-        f"The loss scale is searched downward from {show(max(s.values))} and stays at {show(s.values[-1])} or above "
-        "what half precision needs; skipped steps of this search are no fault.",
+        f"The loss scale is searched downward from {show(max(s.values))} and settles at {show(s.values[-1])}; "
+        "the steps skipped in this search are no fault.",
     )
 
 
@@ -304,8 +316,8 @@ def zero_rate_at_start(s: Series, series: Sequence[Series]) -> Benign | None:
         s.name,
         s.rank,
         tuple(s.lines[i] for i in zeros),
-        "The learning rate is 0 while the scheduler has not stepped yet (warm-up, or first steps skipped by the "
-        "loss scaler).",
+        "The learning rate is 0 while the scheduler has not stepped yet: warm-up, or first steps that the "
+        "loss scaler skipped.",
     )
 
 
@@ -319,7 +331,7 @@ def first_norm_nan(s: Series, series: Sequence[Series]) -> Benign | None:
         s.name,
         s.rank,
         (s.lines[0],),
-        "Only the first logged gradient norm is not finite: the loss scaler skipped first steps and poisoned the average.",
+        "Only the first logged gradient norm is not finite: the loss scaler skipped the first steps.",
     )
 
 
@@ -332,7 +344,7 @@ def single_nonfinite(s: Series, series: Sequence[Series]) -> Benign | None:
         s.name,
         s.rank,
         (s.lines[bad[0]],),
-        f"One record {where(s, bad[0])} is not finite and the next ones are: a single bad step or interval, survived.",
+        f"One record {where(s, bad[0])} is not finite and the next ones are: a single bad step, survived.",
     )
 
 
@@ -363,8 +375,8 @@ def zero_loss_with_gradient(s: Series, series: Sequence[Series]) -> Benign | Non
         s.name,
         s.rank,
         lines,
-        "A loss of 0 with a gradient norm and a reward spread above 0 is normal in GRPO: the printed loss is about "
-        "β × KL, which starts at 0.",
+        "A loss of 0 with a gradient norm and a reward spread above 0 is normal in GRPO: the printed loss is "
+        "about β × KL, which starts at 0.",
     )
 
 

@@ -21,13 +21,17 @@ _PAIR = re.compile(
     rf"(?<![\w./#@\-])({_WORD}(?: {_WORD}){{0,5}}(?: ?\([\w/.%]{{1,16}}\))?)['\"’”]?"  # 1 name
     r"(?:(\s{0,4}[:=]\s{0,14})|[ \t]{1,14})"  # 2 separator, empty when blanks alone
     r"['\"‘“]?((?:tensor|array|(?:np|numpy|torch)\.\w{3,10})\(|[\[(]{1,2})?"  # 3 wrapper
-    rf"({NUMBER})"  # 4 value
+    rf"({NUMBER})(?!%\|)"  # 4 value, not the percentage of a progress bar
     r"(%|[kKMGT](?:i?B)?|ms|us|s|B)?"  # 5 unit
     r"(?![\w:]\w|\w|\.\d|-\d|\s?\*)"
     r"(?: {0,3}/ {0,3}(\d{1,12})(?![\w.]))?"  # 6 total
 )
-_EPOCH = re.compile(r"(?<![A-Za-z])[Ee]po(?:ch)?s?[\s:\[(=#]{0,4}(\d{1,7}(?:\.\d{1,9})?)(?: ?/ ?(\d{1,7}))?")
-_FRACTION = re.compile(r"(?<![\w./:\-])(\d{1,9}) {0,2}/ {0,2}(\d{1,9})(?=$|[\]\s),:|\[(]|\.{3})")
+_EPOCH = re.compile(
+    r"(?<![A-Za-z])[Ee]po(?:ch)?(?:s(?=[\s:\[(=#]{0,4}\d{1,7} ?/))?[\s:\[(=#]{0,4}(\d{1,7}(?:\.\d{1,9})?)(?: ?/ ?(\d{1,7}))?"
+)
+_FRACTION = re.compile(
+    r"(?<![\w./:\-])(?<!% \()(?<!%\()(\d{1,9}) {0,2}/ {0,2}(\d{1,9})(?=$|[\]\s),:|\[(]|\.{3})"
+)
 _LEADING = re.compile(r"\s{0,8}(\d{1,10})\s{0,3}\|")
 _BAR = re.compile(r"(\d{1,10})(?:/(\d{1,10}))? \[(?:\d{1,3}:)?\d\d?:\d\d(?::\d\d)?(?:<|,)")
 _RATE = re.compile(r"[<,] {0,2}(\d{1,9}(?:\.\d{1,9})?)(it/s|s/it)")
@@ -37,6 +41,7 @@ _DUMP = re.compile(
     r"|^\s{0,60}['\"][\w./\-]{1,60}['\"]: \S{1,40}[,}]{0,2}$"
     r"|(?:^|\s)--[a-z][\w\-]{2,40}[= ]|^\s{0,12}(?:File \"|>>> |def |return |import |assert )|^\+ "
 )
+_CONSTRUCTOR = re.compile(r"Namespace\(|\b\w{0,30}(?:Config|Arguments|Args)\(")
 _SPARK = re.compile(r"[▁▂▃▄▅▆▇█]{3}")
 _SIZES = {"K": 1 << 10, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -57,6 +62,14 @@ class Record:
     """A progress bar, redrawn: the same counter again replaces the record."""
     rank: int | None = None
     """`rank=3` inside the line."""
+    special: bool = False
+    """Read by its own function: not to be read by a plan."""
+    marks: list[tuple[int, int, float]] = field(default_factory=list)
+    """(start, end, multiplier) of each pair's digits."""
+    step_at: tuple[int, int] | None = None
+    total_at: tuple[int, int] | None = None
+    epoch_at: tuple[int, int] | None = None
+    rank_at: tuple[int, int] | None = None
 
 
 _names: dict[str, Name | None] = {}
@@ -84,115 +97,170 @@ def number(text: str, unit: str = "") -> float | None:
     return value
 
 
+def _factor(unit: str | None) -> float:
+    return float(_SIZES[unit[0]]) if unit and unit[0] in _SIZES else 1.0
+
+
 def read_line(text: str) -> Record | None:
     """The record of one line whose prefixes are peeled, or None when it reports no metric."""
     for needle, reader in SPECIAL:
         if needle in text:
             special = reader(text)
             if special is not None:
+                special.special = True
                 return special
     record = Record()
     setting = known = False
-    for raw, separator, wrapper, digits, unit, total in _PAIR.findall(text):
+    for match in _PAIR.finditer(text):
+        raw, separator, wrapper, digits, unit, _ = match.groups()
         name = name_of(raw)
         if name is None:
             continue
         kind = name.kind
         if kind == "metric":
-            if (not separator and not _sure_without_separator(raw, name)) or (
-                wrapper and wrapper[0] in "[(" and name.role != "lr"
-            ):
+            if not separator and _is_prose(name.text, digits, text):
                 continue
-            value = number(digits, unit)
-            if value is not None:
-                record.pairs.append((name, value))
-                known = True
-        elif kind == "plain":
-            if separator and not wrapper:
-                value = number(digits, unit)
-                if value is not None:
-                    record.pairs.append((name, value))
+            if wrapper and wrapper[0] in "[(" and name.role != "lr":
+                continue  # a shape or a list
         elif kind == "setting":
             setting = True
             if name.text == "rank" and digits.isdigit() and len(digits) < 7:
-                record.rank = int(digits)
-        else:
-            _take_counter(record, name, digits, total)
-    if not record.pairs:
-        if record.step is None or not _find_counter(record, text):
-            return None
-        return record
+                record.rank, record.rank_at = int(digits), match.span(4)
+            continue
+        elif kind != "plain":
+            _take_counter(record, name, match)
+            continue
+        elif not separator or wrapper:
+            continue
+        value = number(digits, unit or "")
+        if value is not None:
+            record.pairs.append((name, value))
+            record.marks.append((*match.span(4), _factor(unit)))
+            known = known or kind == "metric"
+    named = record.step is not None
     if record.kind not in ("step", "batch") or record.epoch is None:
         _find_counter(record, text)
-    if record.step is None and (setting or not known):
+    if not known:
+        # Names that nobody knows count beside a counter that is called one, in a line without settings.
+        if setting or not named:
+            record.pairs.clear()
+            record.marks.clear()
+        if record.step is None:
+            return None
+    elif record.step is None and setting:
         return None
-    if not known and record.kind == "epoch" and len(record.pairs) < 1:
+    if _DUMP.search(text) is not None and (not named or _CONSTRUCTOR.search(text) is not None):
         return None
-    if (_DUMP.search(text) is not None and record.step is None) or (
-        _SPARK.search(text[:300]) and "wandb" in text[:80]
-    ):
+    if "wandb" in text[:80] and _SPARK.search(text[:400]) is not None:
         return None
     return record
 
 
-def _sure_without_separator(raw: str, name: Name) -> bool:
-    """`loss 3.98`: blanks alone separate only names that are nothing but metric words."""
-    return len(raw.split(" ")) <= 3 and name.role is not None
+_STOP = frozenset(
+    [
+        "or",
+        "in",
+        "the",
+        "a",
+        "an",
+        "use",
+        "will",
+        "on",
+        "for",
+        "with",
+        "from",
+        "by",
+        "if",
+        "and",
+        "of",
+        "no",
+        "not",
+        "this",
+        "that",
+        "your",
+        "any",
+    ]
+)
 
 
-_PRIORITY = {"step": 4, "batch": 3, "episode": 2, "epoch": 1, None: 0}
+def _is_prose(name: str, digits: str, text: str) -> bool:
+    """Whether `name number`, separated by blanks alone, is a piece of a sentence."""
+    if " " in name and (name.count(" ") > 2 or not _STOP.isdisjoint(name.lower().split(" "))):
+        return True
+    if digits[-1] in "nNfFyY":  # nan, inf, infinity are words: `NaN losses` is no value
+        return (
+            re.search(rf"{re.escape(digits)} [a-z]+", text) is not None
+            and "  " not in text
+            and "|" not in text
+        )
+    return False
 
 
-def _take_counter(record: Record, name: Name, digits: str, total: str) -> None:
+PRIORITY = {"step": 4, "batch": 3, "episode": 2, "epoch": 1, None: 0}
+
+
+def _take_counter(record: Record, name: Name, match: re.Match[str]) -> None:
+    _count(record, name, match[4], match[6] or "", match.span(4), match.span(6))
+
+
+def _count(
+    record: Record, name: Name, digits: str, total: str, at: tuple[int, int], total_at: tuple[int, int] | None
+) -> None:
+    """Takes a counter of the line, if it is of a better kind than the one it has."""
     value = number(digits)
     if value is None or value != value or abs(value) > 1e15:
         return
     if name.kind == "epoch":
-        record.epoch = value
-    if _PRIORITY[name.kind] > _PRIORITY[record.kind]:
-        record.step, record.kind, record.counter = value, name.kind, name.text
+        record.epoch, record.epoch_at = value, at
+    if PRIORITY[name.kind] > PRIORITY[record.kind]:
+        record.step, record.kind, record.counter, record.step_at = value, name.kind, name.text, at
         record.total = float(total) if total else None
+        record.total_at = total_at if total else None
 
 
 def _find_counter(record: Record, text: str) -> bool:
     """Counters that are no `name value` pair: `Epoch: [0][16/5005]`, `106/106 [`, `100 |`."""
     start = 0
-    if ("po" in text and record.epoch is None) or record.kind in (None, "epoch"):
+    if "po" in text and (record.epoch is None or record.kind in (None, "epoch")):
         match = _EPOCH.search(text, 0, 400)
         if match is not None:
             start = match.end()
             if record.epoch is None:
-                record.epoch = float(match[1])
+                record.epoch, record.epoch_at = float(match[1]), match.span(1)
             if record.step is None:
-                record.step, record.kind, record.counter = record.epoch, "epoch", "epoch"
-                record.total = float(match[2]) if match[2] else None
+                _set(record, match, "epoch", "epoch")
     if "/" in text:
         bar = _BAR.search(text, start, start + 800) if ":" in text and "[" in text else None
         if bar is not None:
             record.bar = True
             if record.kind in (None, "epoch"):
-                record.step, record.kind, record.counter = float(bar[1]), "batch", "bar"
-                record.total = float(bar[2]) if bar[2] else None
+                _set(record, bar, "batch", "bar")
         elif record.kind in (None, "epoch"):
             match = _FRACTION.search(text, start, start + 400)
             if match is not None and float(match[1]) <= float(match[2]):
-                record.step, record.total = float(match[1]), float(match[2])
-                record.kind, record.counter = "batch", "fraction"
+                _set(record, match, "batch", "fraction")
                 record.bar = "[=" in text or "━" in text or ">." in text
     if record.step is None:
         match = _LEADING.match(text)
         if match is not None:
-            record.step, record.kind, record.counter = float(match[1]), "step", "leading"
+            _set(record, match, "step", "leading")
     return record.step is not None
+
+
+def _set(record: Record, match: re.Match[str], kind: str, counter: str) -> None:
+    record.step, record.step_at, record.kind, record.counter = float(match[1]), match.span(1), kind, counter
+    total = match[2] if match.re.groups > 1 else None
+    record.total = float(total) if total else None
+    record.total_at = match.span(2) if total else None
 
 
 def step_of(text: str) -> tuple[str, float, float | None] | None:
     """(counter, value, total) of any line that shows progress, metrics or not."""
     record = Record()
-    for raw, _, _, digits, _, total in _PAIR.findall(text[:2000]):
-        name = name_of(raw)
+    for match in _PAIR.finditer(text[:2000]):
+        name = name_of(match[1])
         if name is not None and name.kind not in ("metric", "plain", "setting"):
-            _take_counter(record, name, digits, total)
+            _take_counter(record, name, match)
     _find_counter(record, text[:2000])
     if record.step is None or record.kind is None:
         return None
@@ -211,9 +279,6 @@ _TACOTRON = re.compile(
 _DARKNET = re.compile(rf"^\s{{0,4}}(\d{{1,9}}): ({NUMBER}), ({NUMBER}) avg(?: loss)?, ({NUMBER}) rate")
 _REGION = re.compile(rf"Region \d{{1,4}} Avg IOU: ({NUMBER}).{{0,300}}?count: (\d{{1,9}})")
 _ESTIMATOR = re.compile(r"global_step/sec: ([\d.]{1,20})")
-_METER = re.compile(
-    rf"(?<![\w/])([A-Za-z][\w@/\-]{{0,40}}(?: \(t\))?):? {{1,4}}({NUMBER}) {{0,2}}\( {{0,3}}(?:Avg )?({NUMBER})\)"
-)
 
 
 def _scale(text: str) -> Record | None:
@@ -253,7 +318,9 @@ def _darknet(text: str) -> Record | None:
 def _region(text: str) -> Record | None:
     """Means over the objects of one image: with `count: 0` they are -nan and mean nothing."""
     match = _REGION.search(text)
-    value = number(match[1]) if match is not None and match[2] != "0" else None
+    if match is None:
+        return None
+    value = number(match[1]) if match[2] != "0" else None
     return Record([(Name("Avg IOU", "metric", "accuracy"), value)]) if value is not None else Record()
 
 
@@ -304,6 +371,8 @@ class Table:
         values = [_value(cell) for cell in cells[: len(self.names)]]
         numbers = sum(v is not None for v in values)
         loose = self.separator is None
+        if loose and (numbers < len(values) or len(values) < len(self.names)):
+            numbers = 0
         if (
             len(values) < len(self.names)
             or (not loose and len(cells) != len(self.names))
@@ -321,7 +390,7 @@ class Table:
                 continue
             if name.kind in ("step", "batch", "epoch", "episode"):
                 digits, _, total = cell.partition("/")
-                _take_counter(record, name, digits, total if total.isdigit() else "")
+                _count(record, name, digits, total if total.isdigit() else "", (0, 0), None)
             elif name.kind in ("metric", "plain"):
                 record.pairs.append((name, value))
         record.bar = loose and ("%|" in text or "━" in text)
@@ -330,7 +399,7 @@ class Table:
 
 _DIGIT = re.compile(r"\d{3}|(?<![A-Za-z@])\d+\.\d")
 _CELL = re.compile(r"['\"]?[A-Za-z_#][\w .()/@%#\-]{0,39}['\"]?")
-_CELL_VALUE = re.compile(rf"['\"]?({NUMBER})(%|[kKMGT](?:i?B)?|s|ms)?(?:/\d{{1,9}})?['\"]?")
+_CELL_VALUE = re.compile(rf"['\"]?({NUMBER})(%|[kKMGT](?:i?B)?|s|ms)?(?:/\d{{1,9}})?:?['\"]?")
 
 
 def _value(cell: str) -> float | None:

@@ -51,7 +51,7 @@ _BATCHES = frozenset(
 )
 _EPOCHS = frozenset(
     """
-    epoch epochs ep train_epoch epoch_idx cur_epoch current_epoch training_epoch
+    epoch ep train_epoch epoch_idx cur_epoch current_epoch training_epoch
     """.split()
 )
 _EPISODES = frozenset(
@@ -147,7 +147,7 @@ def role_of(name: str) -> str | None:
 
 
 def _role(folded: str) -> str | None:
-    tokens = folded.split("_")
+    tokens = [t.rstrip("0123456789") or t for t in folded.split("_")]
     words = frozenset(tokens)
     if (
         not folded
@@ -169,7 +169,7 @@ def _role(folded: str) -> str | None:
         return "entropy"
     if words & {"kl", "approxkl", "kld", "kldiv", "ppokl"} and not words & {"coef", "coeff"}:
         return "kl"
-    if words & {"reward", "rewards", "score", "scores", "rew", "return", "returns"} and not is_loss:
+    if words & {"reward", "rewards", "score", "scores", "rew", "returns"} and not is_loss:
         if words & {"std", "stdev", "deviation", "frac", "zero"}:
             return "reward_std"
         return "reward" if not words & {"time", "timing", "timings"} else None
@@ -233,7 +233,7 @@ def _role(folded: str) -> str | None:
         return "data_time"
     if folded in _STEP_TIME:
         return "step_time"
-    if _MEMORY.search(folded) and not words & {"free", "total_mem", "fragmentation"}:
+    if _MEMORY.search(folded) and not words & {"free", "total", "fragmentation", "clock", "samples", "rate"}:
         return "memory"
     if is_loss or cross:
         return _loss_role(tokens, words, evaluated)
@@ -258,6 +258,7 @@ def _loss_role(tokens: list[str], words: frozenset[str], evaluated: bool) -> str
     return "loss" if words <= _MAIN_LOSS else "loss_term"
 
 
+_FILES = (".py", ".cc", ".cpp", ".cu", ".h", ".c", ".json", ".yaml", ".txt", ".log")
 # Words that lead up to a name, or follow it, in sentences.
 _TAIL = re.compile(r"(?:[ ](?:is|was|of|at|to|now|so|far|equals|became|reached))+$")
 _LONG = frozenset(
@@ -279,7 +280,7 @@ _LEADING = frozenset(
 def read_name(raw: str) -> Name | None:
     """Cleans a printed name; None when it is no name of a number at all."""
     text = _TAIL.sub("", raw.strip(" -|,\t'\"‘’“”"))
-    if not text:
+    if not text or text.endswith(_FILES) or text.lower() == "loss scaler":  # apex: an index follows
         return None
     if " " in text:
         words = text.split(" ")

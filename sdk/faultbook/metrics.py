@@ -13,12 +13,14 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from .lines import parse
-from .metric_forms import Record, Table, name_of, read_line, step_of
+from .metric_forms import PRIORITY, Record, Table, name_of, read_line, step_of
 from .metric_names import Name, fold, role_of
 from .model import Line, Series
+from .skeletons import Plans, follow
 
 __all__ = [
     "METRIC_HINTS",
@@ -66,10 +68,12 @@ not: see `has_table`). For a coarse filter before `read_series`, which judges ea
 
 _HINT = re.compile("|".join(re.escape(h) for h in METRIC_HINTS), re.IGNORECASE)
 BANNER = re.compile(
-    r"Setting OMP_NUM_THREADS environment variable|Starting elastic_operator with launch configs|WORLD INFO DICT"
-    r"|\*{5} Running training \*{5}|\[after dataloaders are built\]|will restart worker group|restart_count=[1-9]"
+    r"Setting OMP_NUM_THREADS environment variable|Starting elastic_operator with launch configs"
+    r"|WORLD INFO DICT|\*{5} Running training \*{5}|will restart worker group|restart_count=[1-9]"
     r"|\bResuming (?:training )?from checkpoint|Loaded checkpoint .{0,200}(?:epoch|iteration)"
 )
+MAX_RECORD = 65536
+"""Characters of a record that are looked at."""
 MAX_SERIES = 4000
 """More names than this in one source are not metrics; further ones are left out."""
 
@@ -86,17 +90,29 @@ def has_table(lines: Iterable[str]) -> bool:
     return any(table.header(line) for line in lines)
 
 
+@dataclass(slots=True)
+class _Seen:
+    """One counter (its name and total) within an attempt."""
+
+    first: float
+    last: float
+    interval: float = 0.0
+    epoch: float | None = None
+    records: int = 1
+    line: int = 0
+    offset: float = 0.0
+    """Steps of finished rounds of a counter that restarts with each epoch."""
+
+
 class _Counter:
     """Where one rank stands: turns counters of any kind into steps that only grow within an attempt."""
 
-    __slots__ = ("attempt", "epoch", "last", "offset", "records", "step")
+    __slots__ = ("attempt", "epoch", "records", "seen", "step")
 
     def __init__(self) -> None:
         self.attempt = 0
         self.records = 0
-        self.last: dict[tuple[str, float | None], tuple[float, float, float, float | None, int]] = {}
-        """counter → (first, last, interval, epoch, records) of this attempt."""
-        self.offset: dict[tuple[str, float | None], float] = {}
+        self.seen: dict[tuple[str, float | None], _Seen] = {}
         self.epoch: float | None = None
         self.step: float | None = None
 
@@ -104,47 +120,55 @@ class _Counter:
         if self.records:
             self.attempt += 1
             self.records = 0
-            self.last.clear()
-            self.offset.clear()
+            self.seen.clear()
             self.epoch = self.step = None
 
-    def move(self, record: Record) -> float | None:
+    def move(self, record: Record, line: int) -> float | None:
         """The step of the record on the axis of this rank; may open a new attempt."""
-        if record.step is None:
+        value = record.step
+        if value is None:
             return self.step
         key = (record.counter if record.kind != "epoch" else "epoch", record.total)
         epoch = record.epoch if record.epoch is not None else self.epoch
-        value = record.step
-        seen = self.last.get(key)
-        if seen is not None and value < seen[1]:
-            first, last, interval, before, count = seen
-            moved_on = epoch is not None and before is not None and epoch > before
-            complete = record.total is not None and last >= 0.9 * record.total
-            if record.kind != "epoch" and (
-                moved_on or (record.epoch is None and (complete or record.kind == "batch"))
-            ):
-                self.offset[key] = self.offset.get(key, 0.0) + (record.total or last)
-                seen = None
-            elif last - value > 4 * max(interval, 1.0 if record.kind != "epoch" else 0.0) or (
-                value <= first and count >= 3 and last > first
-            ):
-                self.restart()
-                seen = None
-            else:
-                self.last[key] = (first, last, interval, epoch, count)
-                return value + self.offset.get(key, 0.0)
+        seen = self.seen.get(key)
+        if seen is not None and value <= seen.last:
+            if self._new_round(record, seen, epoch, line):
+                seen.offset += record.total or seen.last
+                seen.first, seen.last, seen.records = value, value, 0
+            elif value < seen.last:
+                fallen = seen.last - value > 4 * max(seen.interval, 0.0 if record.kind == "epoch" else 1.0)
+                if fallen or (value <= seen.first and seen.records >= 3 and seen.last > seen.first):
+                    self.restart()
+                    seen = None
+                else:
+                    # Two loops that count in turn, or ranks that print into one file.
+                    return value + seen.offset
         if seen is None:
-            self.last[key] = (value, value, 0.0, epoch, 1)
+            seen = self.seen[key] = _Seen(value, value, line=line, epoch=epoch)
         else:
-            first, last, interval, _, count = seen
-            gap = value - last
+            gap = value - seen.last
             if gap > 0:
-                interval = gap if interval == 0 else min(interval * 1.5, gap) if gap > interval else gap
-            self.last[key] = (first, value, interval, epoch, count + 1)
+                seen.interval = min(gap, seen.interval * 1.5) if seen.interval else gap
+            seen.last, seen.epoch, seen.line = value, epoch, line
+            seen.records += 1
         if record.epoch is not None:
             self.epoch = record.epoch
-        self.step = value + self.offset.get(key, 0.0)
+        self.step = value + seen.offset
         return self.step
+
+    @staticmethod
+    def _new_round(record: Record, seen: _Seen, epoch: float | None, line: int) -> bool:
+        """Whether a counter that did not grow restarted within the same attempt."""
+        if record.kind == "epoch":
+            return False
+        if epoch is not None and seen.epoch is not None and epoch > seen.epoch:
+            return record.step != seen.last or record.kind == "batch"
+        if record.epoch is not None or epoch is not None:
+            return False
+        if record.step == seen.last:
+            return record.bar and record.step == record.total and line != seen.line
+        complete = record.total is not None and seen.last >= 0.9 * record.total
+        return complete or record.kind == "batch"
 
 
 class _Collector:
@@ -156,29 +180,22 @@ class _Collector:
             tuple[str, int | None, int], tuple[Name, list[float | None], list[float], list[int]]
         ] = {}
 
-    def add(
-        self,
-        name: Name,
-        rank: int | None,
-        attempt: int,
-        step: float | None,
-        value: float,
-        line: int,
-        redraw: bool,
-    ) -> None:
-        key = (name.text, rank, attempt)
-        entry = self.data.get(key)
-        if entry is None:
-            if len(self.data) >= MAX_SERIES:
-                return
-            entry = self.data[key] = (name, [], [], [])
-        _, steps, values, lines = entry
-        if redraw and steps and steps[-1] == step:
-            values[-1], lines[-1] = value, line
-            return
-        steps.append(step)
-        values.append(value)
-        lines.append(line)
+    def add(self, record: Record, rank: int | None, attempt: int, step: float | None, line: int) -> None:
+        data, redraw = self.data, record.bar
+        for name, value in record.pairs:
+            key = (name.text, rank, attempt)
+            entry = data.get(key)
+            if entry is None:
+                if len(data) >= MAX_SERIES:
+                    continue
+                entry = data[key] = (name, [], [], [])
+            _, steps, values, lines = entry
+            if redraw and steps and steps[-1] == step:
+                values[-1], lines[-1] = value, line
+            else:
+                steps.append(step)
+                values.append(value)
+                lines.append(line)
 
     def finish(self) -> list[Series]:
         result = []
@@ -223,68 +240,95 @@ def read_series(
     a global rank (`RankMap.resolve`); `attempt_starts` are line numbers at which the caller
     knows that a new attempt begins.
     """
-    collector = _Collector(source)
-    counters: dict[int | None, _Counter] = {}
-    table = Table()
+    reader = _Reader(source, default_rank, resolve, first_attempt)
     starts = sorted(attempt_starts)
     passed = 0
     for number, text in lines:
-        while passed < len(starts) and number >= starts[passed]:
-            passed += 1
-            for state in counters.values():
-                state.restart()
-        for part in text.split("\r") if "\r" in text else (text,):
-            if part:
-                _read_part(part, number, collector, counters, table, default_rank, resolve, first_attempt)
-    return collector.finish()
+        if passed < len(starts):
+            while passed < len(starts) and number >= starts[passed]:
+                passed += 1
+                reader.restart()
+        if "\r" in text:
+            for part in text.split("\r"):
+                if part:
+                    reader.read(part, number)
+        elif text:
+            reader.read(text, number)
+    return reader.collector.finish()
 
 
-def _read_part(
-    text: str,
-    number: int,
-    collector: _Collector,
-    counters: dict[int | None, _Counter],
-    table: Table,
-    default_rank: int | None,
-    resolve: Resolver | None,
-    first_attempt: int,
-) -> None:
-    if len(text) > 65536:
-        text = text[:65536]
-    hint = _HINT.search(text) is not None
-    if not hint and not table.names:
-        return
-    rank, body = default_rank, text
-    if text[0] not in "{ie":
-        line = parse(text)
-        body = line.body
-        found = resolve(line) if resolve is not None else line.rank
-        rank = found if found is not None else default_rank
-    record = table.row(body) if table.names else None
-    if record is None:
-        if not hint:
+class _Reader:
+    """One pass over the lines of one source."""
+
+    def __init__(self, source: int, default_rank: int | None, resolve: Resolver | None, first: int) -> None:
+        self.collector = _Collector(source)
+        self.counters: dict[int | None, _Counter] = {}
+        self.table = Table()
+        self.plans = Plans()
+        self.default_rank, self.resolve, self.first = default_rank, resolve, first
+
+    def restart(self) -> None:
+        for counter in self.counters.values():
+            counter.restart()
+
+    def read(self, text: str, line: int) -> None:
+        """Reads one physical record (a line, or one redraw of it)."""
+        if self.table.names:
+            self._read_fully(text, line, None)
             return
-        record = read_line(body)
-    if record is None:
-        if BANNER.search(text):
-            for state in counters.values():
-                state.restart()
-        else:
-            table.header(body)
-        return
-    if rank is None and record.rank is not None and record.step is not None:
-        rank = record.rank
-    counter = counters.get(rank)
-    if counter is None:
-        counter = counters[rank] = _Counter()
-        counter.attempt = max((c.attempt for c in counters.values()), default=0)
-    step = counter.move(record)
-    if not record.pairs:
-        return
-    counter.records += 1
-    attempt = first_attempt + counter.attempt
-    for name, value in record.pairs:
-        collector.add(name, rank, attempt, step, value, number, record.bar)
+        key = self.plans.key(text)
+        plan = self.plans.find(key) if key is not None else None
+        if plan is None:
+            self._read_fully(text, line, key)
+        elif not plan.nothing:
+            followed = follow(plan, text)
+            if followed is None:
+                self._read_fully(text, line, None)
+            else:
+                self._take(followed[0], followed[1], line)
+
+    def _read_fully(self, text: str, line: int, key: str | None) -> None:
+        text = text[:MAX_RECORD]
+        hint = _HINT.search(text) is not None
+        if not hint and not self.table.names:
+            return
+        rank, body, fixed = None, text, True
+        if text[0] not in "{ie":
+            parsed = parse(text)
+            rank, body = parsed.rank, parsed.body
+            if rank is None and self.resolve is not None:
+                rank = self.resolve(parsed)
+                fixed = parsed.pid is None and parsed.local_rank is None and parsed.task is None
+        record = self.table.row(body) if self.table.names else None
+        if record is not None:
+            key = None
+        elif hint:
+            record = read_line(body)
+        if record is None:
+            if BANNER.search(text):
+                self.restart()
+                return
+            if hint and self.table.header(body):
+                return
+        if key is not None and fixed and hint:
+            self.plans.learn(key, text, body, record, rank)
+        if record is not None:
+            self._take(record, rank, line)
+
+    def _take(self, record: Record, rank: int | None, line: int) -> None:
+        if rank is None:
+            rank = self.default_rank
+            if rank is None and record.rank is not None and record.step is not None:
+                rank = record.rank
+        counter = self.counters.get(rank)
+        if counter is None:
+            counter = _Counter()
+            counter.attempt = max((c.attempt for c in self.counters.values()), default=0)
+            self.counters[rank] = counter
+        step = counter.move(record, line)
+        if record.pairs:
+            counter.records += 1
+            self.collector.add(record, rank, self.first + counter.attempt, step, line)
 
 
 # Files that hold nothing but metrics. ----------------------------------------------------
@@ -357,18 +401,16 @@ def _add_row(
         if name is None or value is None:
             continue
         if name.kind in ("step", "batch", "epoch", "episode"):
-            from_priority = {"step": 4, "batch": 3, "episode": 2, "epoch": 1}
             if name.kind == "epoch":
                 record.epoch = value
-            if from_priority[name.kind] > from_priority.get(record.kind or "", 0):
+            if PRIORITY[name.kind] > PRIORITY[record.kind]:
                 record.step, record.kind, record.counter = value, name.kind, fold(key)
         else:
             role = role_of(key)
             record.pairs.append((Name(key, "metric", role), value))
-    step = counter.move(record)
+    step = counter.move(record, line)
     counter.records += 1
-    for name, value in record.pairs:
-        collector.add(name, rank, counter.attempt, step, value, line, False)
+    collector.add(record, rank, counter.attempt, step, line)
 
 
 def _plain_number(raw: Any) -> float | None:
