@@ -3,8 +3,9 @@
 Every rank seeds its generator alike, but one rank draws a random number more before the model is
 built (here: it shuffles a shard that only this rank holds). The model chooses at random which blocks
 get an adapter, so that rank's tree differs, and with it the list of collectives that FSDP issues.
-All collectives are the same size here, so they pair up by order without an error until the
-ranks reach different kinds of collective.
+All blocks are of one size, so collectives pair up by order without an error until the ranks reach
+different kinds of collective. Variant fewer: that rank builds a block less than the others (9 against
+10). Variant more: a block more (9 against 8).
 """
 
 import torch
@@ -12,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
+VARIANTS = ("fewer", "more")
 BLOCKS, WIDTH, STEPS = 6, 32, 3
 
 
@@ -50,7 +52,7 @@ def build(adapters: list[bool]) -> nn.Sequential:
 
 
 def run(ctx):
-    torch.manual_seed(ctx.seed)
+    torch.manual_seed(0 if ctx.variant == "fewer" else 2)  # the same on every rank
     ctx.workload(steps=STEPS, blocks=BLOCKS, width=WIDTH, batch=8)
     if ctx.rank == ctx.guilty:
         torch.randperm(5)  # shuffles a shard that only this rank holds
@@ -60,7 +62,7 @@ def run(ctx):
     for layer in model:
         fully_shard(layer)
     fully_shard(model)
-    print(f"modules={len(list(model.modules()))} parameter_tensors={len(list(model.parameters()))} "
+    print(f"step=0 parameter_tensors={len(list(model.parameters()))} "
           f"parameters={sum(p.numel() for p in model.parameters())}")
 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -70,7 +72,7 @@ def run(ctx):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        print(f"step={step} loss={loss.item():.4f}")
+        print(f"step={step + 1} loss={loss.item():.4f}")
     ctx.result(blocks=len(model), steps=STEPS, loss=loss.item(),
                weight_sum=sum(p.full_tensor().double().sum().item() for p in model.parameters()))
     dist.barrier()

@@ -86,8 +86,9 @@ def run(ctx):
         loss.backward()
         grad_norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])
         if step % 2 == 0:
-            print(f"step={step} loss={loss.item():.6f} temperature={temperature.value.item():.6f} "
-                  f"grad_norm={grad_norm.item():.4g}")
+            now = temperature.value.item()
+            print(f"step={step} loss={loss.item():.6f} grad_norm={grad_norm.item():.4g} "
+                  f"temperature={now:.6f} logit_scale={1 / now:.2f}")
         optimizer.step()
         temperature.after_step()
 

@@ -60,7 +60,7 @@ class MoELayer(nn.Module):
         self.stage, self.group = stage, group
         self.dispatch = dispatch_always if fixed else dispatch
         self.expert = nn.Linear(WIDTH, WIDTH)
-        self.seen = 0
+        self.seen = self.exchanges = 0
 
     def forward(self, x):
         # The gate of a stage reads the channel of that number, which the experts leave alone.
@@ -69,6 +69,7 @@ class MoELayer(nn.Module):
         send = torch.bincount(expert, minlength=2).tolist()
         tokens, receive = self.dispatch(x[order], send, self.group)
         self.seen += len(tokens)
+        self.exchanges += receive is not None
         tokens = torch.tanh(self.expert(tokens))
         if receive is not None:
             tokens = AllToAll.apply(tokens, receive, send, self.group)
@@ -92,7 +93,8 @@ def micro_batches(step, expert, guilty, device):
 def run(ctx):
     ctx.workload(steps=STEPS, micro_batches=MICRO_BATCHES, tokens=TOKENS, width=WIDTH, ranks=ctx.world_size)
     stage, expert = divmod(ctx.rank, 2)
-    groups = {ranks: dist.new_group(list(ranks), timeout=TIMEOUT) for ranks in ((0, 1), (2, 3), (0, 2), (1, 3))}
+    pairs = (0, 1), (2, 3), (0, 2), (1, 3)
+    groups = {ranks: dist.new_group(list(ranks), timeout=TIMEOUT) for ranks in pairs}
     experts, pipeline = groups[2 * stage, 2 * stage + 1], groups[expert, expert + 2]
     other = ctx.rank + 2 if stage == 0 else ctx.rank - 2
 
@@ -103,7 +105,7 @@ def run(ctx):
     for step in range(STEPS):
         optimizer.zero_grad()
         total, kept = torch.zeros((), device=ctx.device), []
-        for tokens in micro_batches(step, expert, ctx.guilty, ctx.device):
+        for index, tokens in enumerate(micro_batches(step, expert, ctx.guilty, ctx.device)):
             target = tokens.roll(1, dims=1)
             if stage == 0:
                 x = tokens
@@ -116,6 +118,7 @@ def run(ctx):
                 y = (layer(x) - target)[:, 2:].square().mean()
                 total = total + y.detach()
             kept.append((x, y))
+            print(f"step={step} micro_batch={index} moe_exchanges={layer.exchanges}")
 
         # Every rank contributes to the token count of the step before any backward pass starts.
         count = torch.tensor(float(TOKENS * MICRO_BATCHES), device=ctx.device)
@@ -131,7 +134,8 @@ def run(ctx):
                 y.backward(grad)
         optimizer.step()
         losses.append(total.item() / MICRO_BATCHES)
-        print(f"step={step} stage={stage} tokens={int(count)} expert_tokens={layer.seen} loss={losses[-1]:.4f}")
+        shown = f" loss={losses[-1]:.4f}" if stage == 1 else ""
+        print(f"step={step} tokens={int(count)} expert_tokens={layer.seen}{shown}")
     ctx.result(steps=STEPS, stage=stage, expert_tokens=layer.seen, losses=losses)
     dist.barrier()
 

@@ -71,6 +71,7 @@ def run(ctx):
         if step % 5 == 0:
             rms = normed.detach().float().square().mean(-1).sqrt()
             print(f"step={step} loss={loss.item():.4f} grad_norm={grad_norm.item():.4f} "
+                  f"norm_in_absmax={embedding[tokens].abs().max().item():.1f} "
                   f"norm_out_rms={rms.mean().item():.4f} norm_out_rms_min={rms.min().item():.4f}")
 
     with torch.no_grad():
