@@ -38,8 +38,16 @@ def verify(argv: list[str]) -> int:
                 print(json.dumps({"entries": [], "skipped": reason}))
             return 0
         with _progress(len(folders), quiet=options.json) as (notice, done):
-            results = verify_all(folders, options.device, jobs=options.jobs, repeat=options.repeat,
-                                 with_mutants=options.mutate, keep=options.keep, notice=notice, done=done)
+            results = verify_all(
+                folders,
+                options.device,
+                jobs=options.jobs,
+                repeat=options.repeat,
+                with_mutants=options.mutate,
+                keep=options.keep,
+                notice=notice,
+                done=done,
+            )
     except (SpecError, RunnerError) as error:
         print(f"faultbook: {error}", file=sys.stderr)
         return 2
@@ -62,20 +70,31 @@ def verify(argv: list[str]) -> int:
 def _options(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="faultbook verify",
-        description="Run the broken and the fixed half of entries, and say whether each is proven: the broken half "
-        "shows the declared outcome and its signatures fire, the fixed half does the same work, passes, "
-        "and keeps them silent.",
+        description="Run both halves of entries, and say whether each is proven: the broken half shows the "
+        "declared outcome and its signatures fire; the fixed half does the same work, passes, and keeps them "
+        "silent.",
         epilog="exit codes: 0 all proven, 1 not all proven (or a mutant survived), 2 usage error",
     )
     parser.add_argument("slugs", nargs="*", metavar="SLUG", help="entries, by slug or by folder")
     parser.add_argument("--all", action="store_true", help="every entry that has a reproduction")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="prove each entry N times (flakiness)")
-    parser.add_argument("--mutate", action="store_true", help="falsify runs and signatures; every mutant must die")
-    parser.add_argument("--record", "--write-logs", action="store_true", dest="record",
-                        help="write what the runs printed into logs/ of the entry")
+    parser.add_argument(
+        "--repeat", type=int, default=1, metavar="N", help="prove each entry N times (flakiness)"
+    )
+    parser.add_argument(
+        "--mutate", action="store_true", help="falsify runs and signatures; every mutant must die"
+    )
+    parser.add_argument(
+        "--record",
+        "--write-logs",
+        action="store_true",
+        dest="record",
+        help="write what the runs printed into logs/ of the entry",
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep every run's logs and records here")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at once, each with its own server")
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="runs at once, each with its own server"
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--kb", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--proofs", type=Path, help=argparse.SUPPRESS)
@@ -89,11 +108,12 @@ def _write(result: Result, proofs: Path, *, record: bool) -> None:
     """The proof record, and on request the logs of the entry."""
     if result.skipped:
         return
+    if record and result.pairs and result.device == "cpu":
+        # Also when not proven: the author of a signature needs to see what it has to match.
+        record_logs(result.folder, list(result.pairs))
     if not result.proven:
         remove_proof(proofs, result.slug, result.device)
         return
-    if record and result.pairs and result.device == "cpu":
-        record_logs(result.folder, list(result.pairs))
     write_proof(proofs, make_proof(result))
 
 
@@ -109,7 +129,7 @@ def _summary(results: list[Result]) -> None:
 @contextlib.contextmanager
 def _progress(total: int, *, quiet: bool) -> Iterator[tuple[Notice, Callable[[Result], None]]]:
     """On a terminal a live line on stderr, elsewhere a line every ten seconds; silent under --json."""
-    state = {"text": "starting (imports torch once)", "done": 0}
+    text, finished = ["starting (imports torch once)"], [0]
     stop = threading.Event()
     started = time.monotonic()
     live = sys.stderr.isatty()
@@ -119,17 +139,19 @@ def _progress(total: int, *, quiet: bool) -> Iterator[tuple[Notice, Callable[[Re
         while not stop.wait(0.2 if live else 10.0):
             if time.monotonic() - started < 2.0:
                 continue
-            text = f"[{state['done']}/{total}] {state['text']} · {time.monotonic() - started:.0f} s"
-            print(f"\r\x1b[K{text[:110]}" if live else text, end="" if live else "\n", file=sys.stderr, flush=True)
+            line = f"[{finished[0]}/{total}] {text[0]} · {time.monotonic() - started:.0f} s"
+            if live:
+                line = f"\r\x1b[K{line[:110]}"
+            print(line, end="" if live else "\n", file=sys.stderr, flush=True)
             shown = live
         if shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
-    def notice(text: str) -> None:
-        state["text"] = text
+    def notice(what: str) -> None:
+        text[0] = what
 
     def done(result: Result) -> None:
-        state["done"] = int(state["done"]) + 1
+        finished[0] += 1
 
     thread = threading.Thread(target=show, daemon=True)
     if not quiet:

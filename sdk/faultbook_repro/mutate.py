@@ -69,22 +69,32 @@ def _of_runs(entry: Entry, pair: Pair, runner: Runner, device: str) -> Iterator[
         objection = runner.check(target, outcome)
         return with_log(Half(outcome, objection), outcome.log, signatures)
 
-    yield "fix reverted: the fixed half runs the broken form", replace(pair, fixed=run(spec, fixed=False))
-    yield "failure removed: the broken half runs the fixed form", replace(pair, broken=run(spec, fixed=True))
+    # Both forms have just been run: relabelled, they are exactly what a run() that ignores
+    # ctx.fixed would have done.
+    yield "fix reverted: the fixed half runs the broken form", replace(pair, fixed=pair.broken)
+    yield "failure removed: the broken half runs the fixed form", replace(pair, broken=pair.fixed)
     reverted = swap_regions(spec.path.read_text(encoding="utf-8"))
     if reverted is not None:
-        yield "fix reverted: the text of its region is the broken one", replace(
-            pair, fixed=run(replace(spec, source=reverted), fixed=True))
+        yield (
+            "fix reverted: the text of its region is the broken one",
+            replace(pair, fixed=run(replace(spec, source=reverted), fixed=True)),
+        )
     if signatures and entry.claimed:
-        yield "logs swapped", replace(
-            pair,
-            broken=with_log(pair.broken, pair.fixed.outcome.log, signatures),
-            fixed=with_log(pair.fixed, pair.broken.outcome.log, signatures),
+        yield (
+            "logs swapped",
+            replace(
+                pair,
+                broken=with_log(pair.broken, pair.fixed.outcome.log, signatures),
+                fixed=with_log(pair.fixed, pair.broken.outcome.log, signatures),
+            ),
         )
     asked = pair.fixed.outcome.workload
     for key, value in asked.items():
         if isinstance(value, int) and not isinstance(value, bool) and value > 1:
-            yield f"fixed half reports less work ({key})", replace(pair, fixed=_reports(pair.fixed, key, value - 1))
+            yield (
+                f"fixed half reports less work ({key})",
+                replace(pair, fixed=_reports(pair.fixed, key, value - 1)),
+            )
     for name, value in work_constants(spec.path.read_text(encoding="utf-8")).items():
         shrunk = run(spec, fixed=True, constants={name: max(1, value // 2)})
         yield f"fixed half does less work ({name} = {max(1, value // 2)})", replace(pair, fixed=shrunk)
@@ -108,8 +118,13 @@ def work_constants(source: str) -> dict[str, int]:
             names = target.elts if isinstance(target, ast.Tuple) else [target]
             items = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
             for name, item in zip(names, items, strict=False):
-                if (isinstance(name, ast.Name) and _WORK.search(name.id.upper()) and isinstance(item, ast.Constant)
-                        and type(item.value) is int and item.value > 1):
+                if (
+                    isinstance(name, ast.Name)
+                    and _WORK.search(name.id.upper())
+                    and isinstance(item, ast.Constant)
+                    and type(item.value) is int
+                    and item.value > 1
+                ):
                     values[name.id] = item.value
     return values
 
@@ -159,7 +174,8 @@ def _of_logs(entry: Entry, signature: Signature, pairs: list[Pair]) -> Iterator[
         literals = sorted({text for p in group for text in required(p)}, key=len, reverse=True)
         cut = re.compile("|".join(re.escape(text) for text in literals), re.IGNORECASE)
         changed = [
-            replace(p, broken=with_log(p.broken, cut.sub("", p.broken.outcome.log), entry.signatures)) for p in pairs
+            replace(p, broken=with_log(p.broken, cut.sub("", p.broken.outcome.log), entry.signatures))
+            for p in pairs
         ]
         shown = literals[0] if len(literals) == 1 else f"{literals[0]} and {len(literals) - 1} more"
         yield f"{signature.id}: literal {shown!r} removed from the log", changed
@@ -171,7 +187,7 @@ def required(pattern: Pattern) -> tuple[str, ...]:
         return pattern.literals
     from faultbook.literals import required_literals
 
-    return tuple(required_literals(pattern))
+    return pattern.anchors or tuple(required_literals(pattern.pattern, pattern.ignore_case))
 
 
 def _matches(pattern: Pattern, log: str) -> bool:
@@ -189,21 +205,30 @@ def inversions(signature: Signature) -> Iterator[tuple[str, Signature]]:
         for index, comparison in enumerate(signature.where):
             turned: Comparison = replace(comparison, op=_NEGATED[comparison.op])  # type: ignore[arg-type]
             where = (*signature.where[:index], turned, *signature.where[index + 1 :])
-            yield f"{signature.id}: comparison {comparison.left} {comparison.op} inverted", replace(
-                signature, where=where)
+            yield (
+                f"{signature.id}: comparison {comparison.left} {comparison.op} inverted",
+                replace(signature, where=where),
+            )
         return
     for index, predicate in enumerate(signature.all):
         rest = (*signature.all[:index], *signature.all[index + 1 :])
         name = f"{signature.id}: {predicate.test} of {predicate.series[0]} inverted"
         yield name, _inverted(signature, predicate, rest, index)
     if signature.any:
-        yield f"{signature.id}: all alternatives inverted", replace(
-            signature, any=(), none=(*signature.none, *signature.any),
-            all=signature.all or (signature.any[0],))
+        yield (
+            f"{signature.id}: all alternatives inverted",
+            replace(
+                signature,
+                any=(),
+                none=(*signature.none, *signature.any),
+                all=signature.all or (signature.any[0],),
+            ),
+        )
 
 
-def _inverted(signature: MetricSignature, predicate: Predicate, rest: tuple[Predicate, ...],
-              index: int) -> MetricSignature:
+def _inverted(
+    signature: MetricSignature, predicate: Predicate, rest: tuple[Predicate, ...], index: int
+) -> MetricSignature:
     opposite = _OPPOSITE.get(predicate.test)
     if opposite is None:
         # No opposite in the grammar: it must not hold instead of holding.
@@ -218,5 +243,3 @@ def _reexamined(pair: Pair, signatures: tuple[Signature, ...]) -> Pair:
         broken=with_log(pair.broken, pair.broken.outcome.log, signatures),
         fixed=with_log(pair.fixed, pair.fixed.outcome.log, signatures),
     )
-
-

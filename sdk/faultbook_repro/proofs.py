@@ -1,13 +1,15 @@
 """Proof records: proofs/<slug>.<device>.json, written when an entry is proven, removed when not.
 
-Its digest covers the entry's signatures, its repro.py and the runner's core, so a record that no longer matches what it proved is recognised as stale by
-anyone who can hash; a badge shows only while it matches.
+Its digest covers the entry's signatures, its repro.py and the runner's core, so a record
+that no longer matches what it proved is recognised as stale by anyone who can hash; a
+badge shows only while it matches.
 """
 
 from __future__ import annotations
 
 import json
 import platform
+import re
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +20,7 @@ from .core.metrics import thinned_curves
 from .verify import Result
 
 SCHEMA = "faultbook.proof/1"
+
 
 @lru_cache(maxsize=1)
 def runner_digest() -> str:
@@ -77,10 +80,12 @@ def _half(half: Half) -> dict[str, Any]:
         "workload": outcome.workload,
         "results": _small(outcome.results),
         "ranks": [
-            {"rank": r.rank, "ok": r.ok, "signal": r.signal, "exception": _short(r.exception)} for r in outcome.ranks
+            {"rank": r.rank, "ok": r.ok, "signal": r.signal, "exception": _short(r.exception)}
+            for r in outcome.ranks
         ],
         "signatures": {
-            name: {"fired": f.fired, "lines": list(f.lines[:5])} | ({} if f.step is None else {"step": f.step})
+            name: {"fired": f.fired, "lines": list(f.lines[:5])}
+            | ({} if f.step is None else {"step": f.step})
             for name, f in sorted(half.fired.items())
         },
         "curves": thinned_curves(outcome.log),
@@ -93,7 +98,7 @@ def _short(text: str | None, limit: int = 200) -> str | None:
 
 def _small(results: dict[str, Any]) -> dict[str, Any]:
     """Scalars as they are (not finite: as text, since JSON knows no NaN), long lists left out."""
-    small = {}
+    small: dict[str, Any] = {}
     for name, value in sorted(results.items()):
         if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
             small[name] = str(value)
@@ -114,9 +119,17 @@ def write_proof(proofs: Path, proof: dict[str, Any]) -> Path:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     proofs.mkdir(exist_ok=True)
-    text = json.dumps(proof, indent=1, ensure_ascii=False, sort_keys=True, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    path.write_text(to_json(proof) + "\n", encoding="utf-8")
     return path
+
+
+_FLAT_LIST = re.compile(r"\[\s*((?:[^\[\]{}\"]|\"[^\"\\]*\")*?)\s*\]")
+
+
+def to_json(proof: dict[str, Any]) -> str:
+    """Indented and sorted, with lists of plain values on one line: readable, and small in a diff."""
+    text = json.dumps(proof, indent=1, ensure_ascii=False, sort_keys=True, allow_nan=False)
+    return _FLAT_LIST.sub(lambda m: "[" + re.sub(r",\s*\n\s*", ", ", m[1]) + "]", text)
 
 
 def remove_proof(proofs: Path, slug: str, device: str) -> None:

@@ -33,8 +33,16 @@ def row(result: Result) -> tuple[str, ...]:
     signature = f"{len(fired)} fired" if fired else "none"
     if ("broken", "signature") in bad or ("broken", "within_steps") in bad:
         signature = "NO"
-    return (*head, symptom, signature, verdict(("fixed", "outcome"), ("fixed", "check"), ("fixed", "setup")),
-            verdict(("both", "workload")), verdict(("fixed", "silent")), time, proven)
+    return (
+        *head,
+        symptom,
+        signature,
+        verdict(("fixed", "outcome"), ("fixed", "check"), ("fixed", "setup")),
+        verdict(("both", "workload")),
+        verdict(("fixed", "silent")),
+        time,
+        proven,
+    )
 
 
 def print_table(results: list[Result], out: TextIO | None = None) -> None:
@@ -52,10 +60,10 @@ def print_table(results: list[Result], out: TextIO | None = None) -> None:
             table.add_row(*cells)
         Console(file=out).print(table)
         return
-    rows = [COLUMNS, *(row(r) for r in results)]
-    widths = [max(len(r[i]) for r in rows) for i in range(len(COLUMNS))]
-    for cells in rows:
-        print("  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip(), file=out)
+    lines = [COLUMNS, *(row(r) for r in results)]
+    widths = [max(len(r[i]) for r in lines) for i in range(len(COLUMNS))]
+    for line in lines:
+        print("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip(), file=out)
 
 
 def print_problems(results: list[Result], out: TextIO | None = None, lines: int = 15) -> None:
@@ -114,7 +122,8 @@ def _json(result: Result) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "runs": result.runs,
         "problems": [
-            {"half": p.half, "criterion": p.criterion, "variant": p.variant, "text": p.text} for p in result.problems
+            {"half": p.half, "criterion": p.criterion, "variant": p.variant, "text": p.text}
+            for p in result.problems
         ],
         "variants": [
             {"variant": p.variant, "broken": _half(p.broken), "fixed": _half(p.fixed)} for p in result.pairs
@@ -135,6 +144,7 @@ def _half(half: Half) -> dict[str, Any]:
         "objection": half.objection,
         "signatures": {name: f.fired for name, f in sorted(half.fired.items())},
         "ranks": [
-            {"rank": r.rank, "ok": r.ok, "signal": r.signal, "exception": r.exception} for r in half.outcome.ranks
+            {"rank": r.rank, "ok": r.ok, "signal": r.signal, "exception": r.exception}
+            for r in half.outcome.ranks
         ],
     }

@@ -26,13 +26,23 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--collective-timeout", type=float, dest="collective_timeout_s")
     parser.add_argument("--flight-recorder", action="store_true", default=None)
     options = parser.parse_args(argv)
-    overrides = {name: value for name in ("timeout_s", "world_size", "collective_timeout_s", "flight_recorder")
-                 if (value := getattr(options, name)) is not None}
+    overrides = {
+        name: value
+        for name in ("timeout_s", "world_size", "collective_timeout_s", "flight_recorder")
+        if (value := getattr(options, name)) is not None
+    }
     try:
         spec = dataclasses.replace(load_spec(options.target), **overrides)
         with Runner() as runner:
-            outcome = runner.run(spec, fixed=options.fixed, device=options.device, variant=options.variant,
-                                 guilty=options.guilty, seed=options.seed, keep=options.keep)
+            outcome = runner.run(
+                spec,
+                fixed=options.fixed,
+                device=options.device,
+                variant=options.variant,
+                guilty=options.guilty,
+                seed=options.seed,
+                keep=options.keep,
+            )
             objection = runner.check(spec, outcome)
             about = runner.about(spec.preload)
     except (RunnerError, SpecError, Skipped) as error:
@@ -45,9 +55,13 @@ def main(argv: list[str] | None = None) -> int:
         if record.stacks:
             print(f"  hung in:\n{record.stacks}")
     half = "fixed" if options.fixed else "broken"
-    print(f"{half} {outcome.variant or ''} {outcome.outcome} in {outcome.seconds:.2f} s; check(out): "
-          f"{'passes' if objection is None else 'fails: ' + objection}")
-    print(f"sandbox: {about['sandbox']}; {about['threads']} thread(s), imports {about['import_seconds']:.1f} s")
+    print(
+        f"{half} {outcome.variant or ''} {outcome.outcome} in {outcome.seconds:.2f} s; check(out): "
+        f"{'passes' if objection is None else 'fails: ' + objection}"
+    )
+    print(
+        f"sandbox: {about['sandbox']}; {about['threads']} thread(s), imports {about['import_seconds']:.1f} s"
+    )
     return 0
 
 

@@ -44,14 +44,29 @@ class Result:
         return tuple(m for m in self.mutants if m.killed_by is None)
 
 
-def verify_entry(entry: Entry, device: str, runner: Runner, *, repeat: int = 1, with_mutants: bool = False,
-                 keep: Path | None = None, notice: Notice = lambda text: None) -> Result:
+def verify_entry(
+    entry: Entry,
+    device: str,
+    runner: Runner,
+    *,
+    repeat: int = 1,
+    with_mutants: bool = False,
+    keep: Path | None = None,
+    notice: Notice = lambda text: None,
+) -> Result:
     """One entry on one device. Never raises for what the entry does."""
     started = time.monotonic()
     if entry.spec is None:
         problems = recorded_problems(entry)
-        return Result(entry.slug, device, entry.mode, not problems, problems=tuple(problems), folder=entry.folder,
-                      seconds=time.monotonic() - started)
+        return Result(
+            entry.slug,
+            device,
+            entry.mode,
+            not problems,
+            problems=tuple(problems),
+            folder=entry.folder,
+            seconds=time.monotonic() - started,
+        )
     if device not in entry.spec.devices:
         reason = f"declared for {', '.join(entry.spec.devices)} only"
         return Result(entry.slug, device, entry.mode, False, skipped=reason, folder=entry.folder)
@@ -62,6 +77,8 @@ def verify_entry(entry: Entry, device: str, runner: Runner, *, repeat: int = 1, 
     mutants: list[Mutant] = []
     runs = 0
     try:
+        about = runner.about(entry.spec.preload)  # starts the server, whose imports are not this entry's time
+        started = time.monotonic()
         for attempt in range(max(1, repeat)):
             tried = [
                 run_pair(entry, variant, device, runner, keep=keep if attempt == 0 else None, notice=notice)
@@ -76,22 +93,48 @@ def verify_entry(entry: Entry, device: str, runner: Runner, *, repeat: int = 1, 
                 pairs = tried  # show the runs that failed
                 problems += found
                 break
+        seconds = time.monotonic() - started
         if with_mutants and not problems:
             notice(f"{entry.slug}: mutants")
             mutants = mutate(entry, pairs, runner, device)
-        about = runner.about(entry.spec.preload)
     except Skipped as reason:
         return Result(entry.slug, device, entry.mode, False, skipped=str(reason), folder=entry.folder)
     except RunnerError as error:
-        return Result(entry.slug, device, entry.mode, False, expected=expected, folder=entry.folder,
-                      problems=(Problem("both", "setup", str(error)),), seconds=time.monotonic() - started)
-    return Result(entry.slug, device, entry.mode, not problems, expected=expected, problems=tuple(problems),
-                  pairs=tuple(pairs), mutants=tuple(mutants), seconds=time.monotonic() - started, runs=runs,
-                  folder=entry.folder, about=about)
+        return Result(
+            entry.slug,
+            device,
+            entry.mode,
+            False,
+            expected=expected,
+            folder=entry.folder,
+            problems=(Problem("both", "setup", str(error)),),
+            seconds=time.monotonic() - started,
+        )
+    return Result(
+        entry.slug,
+        device,
+        entry.mode,
+        not problems,
+        expected=expected,
+        problems=tuple(problems),
+        pairs=tuple(pairs),
+        mutants=tuple(mutants),
+        seconds=seconds,
+        runs=runs,
+        folder=entry.folder,
+        about=about,
+    )
 
 
-def run_pair(entry: Entry, variant: str, device: str, runner: Runner, *, keep: Path | None = None,
-             notice: Notice = lambda text: None) -> Pair:
+def run_pair(
+    entry: Entry,
+    variant: str,
+    device: str,
+    runner: Runner,
+    *,
+    keep: Path | None = None,
+    notice: Notice = lambda text: None,
+) -> Pair:
     """Both halves of one variant, with everything the criteria look at."""
     halves = []
     for fixed in (False, True):
@@ -102,8 +145,9 @@ def run_pair(entry: Entry, variant: str, device: str, runner: Runner, *, keep: P
     return Pair(variant, halves[0], halves[1])
 
 
-def run_half(entry: Entry, variant: str, device: str, runner: Runner, *, fixed: bool,
-             keep: Path | None = None) -> Half:
+def run_half(
+    entry: Entry, variant: str, device: str, runner: Runner, *, fixed: bool, keep: Path | None = None
+) -> Half:
     assert entry.spec is not None
     outcome = runner.run(entry.spec, fixed=fixed, device=device, variant=variant, keep=keep)
     return examine(outcome, runner.check(entry.spec, outcome), entry.signatures)
@@ -123,28 +167,45 @@ def recorded_problems(entry: Entry) -> list[Problem]:
             if signature not in fired:
                 problems.append(Problem("broken", "recorded", f"{name} cites unknown signature {signature}"))
             elif not fired[signature].fired:
-                problems.append(Problem("broken", "recorded", f"signature {signature} does not fire on {name}"))
+                problems.append(
+                    Problem("broken", "recorded", f"signature {signature} does not fire on {name}")
+                )
     if entry.spec is None and not any(ids for _, ids in entry.recorded):
         problems.append(Problem("broken", "recorded", "mode recorded, but no recorded lines are cited"))
     return problems
 
 
-def verify_all(folders: list[Path], device: str, *, jobs: int = 1, repeat: int = 1, with_mutants: bool = False,
-               keep: Path | None = None, notice: Notice = lambda text: None,
-               done: Callable[[Result], None] = lambda result: None) -> list[Result]:
+def verify_all(
+    folders: list[Path],
+    device: str,
+    *,
+    jobs: int = 1,
+    repeat: int = 1,
+    with_mutants: bool = False,
+    keep: Path | None = None,
+    notice: Notice = lambda text: None,
+    done: Callable[[Result], None] = lambda result: None,
+) -> list[Result]:
     """All entries, in the order given; `jobs` servers share them."""
 
     def one(folder: Path, runner: Runner) -> Result | None:
         try:
             entry = load_entry(folder)
         except SpecError as error:
-            result = Result(folder.name, device, "?", False, folder=folder,
-                            problems=(Problem("both", "entry", str(error)),))
+            result = Result(
+                folder.name,
+                device,
+                "?",
+                False,
+                folder=folder,
+                problems=(Problem("both", "entry", str(error)),),
+            )
         else:
             if entry is None:
                 return None
-            result = verify_entry(entry, device, runner, repeat=repeat, with_mutants=with_mutants, keep=keep,
-                                  notice=notice)
+            result = verify_entry(
+                entry, device, runner, repeat=repeat, with_mutants=with_mutants, keep=keep, notice=notice
+            )
         done(result)
         return result
 
@@ -157,7 +218,9 @@ def verify_all(folders: list[Path], device: str, *, jobs: int = 1, repeat: int =
     return [r for r in results if r is not None]
 
 
-def _shared(folders: list[Path], jobs: int, one: Callable[[Path, Runner], Result | None]) -> list[Result | None]:
+def _shared(
+    folders: list[Path], jobs: int, one: Callable[[Path, Runner], Result | None]
+) -> list[Result | None]:
     """A worker is one runner in one thread; they draw entries from one list."""
     waiting = list(enumerate(folders))[::-1]
     results: list[Result | None] = [None] * len(folders)

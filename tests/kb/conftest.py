@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))  # `entries`: importlib mode adds no folder
+
 if importlib.util.find_spec("torch") is None:
-    collect_ignore = ["test_reproductions.py", "test_runner.py", "test_mutations.py"]
+    collect_ignore = ["test_reproductions.py", "test_runner.py", "test_verify.py"]
 
 
 @pytest.fixture(scope="session")

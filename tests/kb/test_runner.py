@@ -141,7 +141,9 @@ def test_a_fork_bomb_ends_at_the_deadline(runner: Runner) -> None:
 
 @pytest.mark.parametrize("guilty", [0, 1])
 def test_the_guilty_rank_is_a_parameter(runner: Runner, guilty: int, tmp_path: Path) -> None:
-    spec = dataclasses.replace(load_spec(REPROS / "guilty.py"), world_size=2, timeout_s=3.0, flight_recorder=True)
+    spec = dataclasses.replace(
+        load_spec(REPROS / "guilty.py"), world_size=2, timeout_s=3.0, flight_recorder=True
+    )
     outcome = runner.run(spec, guilty=guilty, keep=tmp_path)
     assert outcome.outcome == "hangs"
     assert outcome.ranks[guilty].signal == "TIMEOUT" and "sleep" not in outcome.ranks[1 - guilty].stacks
@@ -214,7 +216,8 @@ def test_unknown_variant_and_fields_are_named() -> None:
 def test_merging_keeps_lines_whole_and_the_order_in_which_logs_grew() -> None:
     logs = ["a1\na2\n", "b1\nb2 without end"]
     assert merge(logs, [(1, 4), (0, 3), (1, 14)]) == (
-        "[rank1]: b1\n[rank0]: a1\n[rank0]: a2\n[rank1]: b2 without end\n")
+        "[rank1]: b1\n[rank0]: a1\n[rank0]: a2\n[rank1]: b2 without end\n"
+    )
     assert merge(["only"], []) == "only"
 
 

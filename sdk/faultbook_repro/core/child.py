@@ -118,10 +118,16 @@ def _own_process(job: dict[str, Any], folder: Path, rank: int) -> None:
     for path in (tmp, folder / "home"):
         path.mkdir(exist_ok=True)
     os.chdir(tmp)
-    os.environ.update({
-        "HOME": str(folder / "home"), "TMPDIR": str(tmp), "RANK": str(rank), "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(job["world_size"]), "LOCAL_WORLD_SIZE": str(job["world_size"]),
-    })
+    os.environ.update(
+        {
+            "HOME": str(folder / "home"),
+            "TMPDIR": str(tmp),
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(job["world_size"]),
+            "LOCAL_WORLD_SIZE": str(job["world_size"]),
+        }
+    )
     os.environ.update(job.get("env") or {})
     import tempfile
 
@@ -133,8 +139,9 @@ def _own_process(job: dict[str, Any], folder: Path, rank: int) -> None:
     limit(job["limits"], job["device"])
 
 
-def _run(job: dict[str, Any], rank: int, journal: Journal, folder: Path,
-         trigger: int | None) -> dict[str, Any]:
+def _run(
+    job: dict[str, Any], rank: int, journal: Journal, folder: Path, trigger: int | None
+) -> dict[str, Any]:
     phase = "setup"
     try:
         recorder = None
@@ -150,8 +157,14 @@ def _run(job: dict[str, Any], rank: int, journal: Journal, folder: Path,
         if job["flight_recorder"]:
             recorder = Recorder(folder / "fr", rank, trigger)
         context = Context(
-            fixed=job["fixed"], rank=rank, world_size=job["world_size"], guilty=job["guilty"],
-            device=job["device"], tmp=folder / f"tmp_{rank}", seed=job["seed"], variant=job["variant"],
+            fixed=job["fixed"],
+            rank=rank,
+            world_size=job["world_size"],
+            guilty=job["guilty"],
+            device=job["device"],
+            tmp=folder / f"tmp_{rank}",
+            seed=job["seed"],
+            variant=job["variant"],
             _journal=journal,
         )
         module = load(folder / "repro.py")
@@ -171,8 +184,12 @@ def _run(job: dict[str, Any], rank: int, journal: Journal, folder: Path,
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)
-        return {"ok": code == 0, "phase": phase, "exit_code": code,
-                "exception": None if code == 0 else f"SystemExit: {error.code}"}
+        return {
+            "ok": code == 0,
+            "phase": phase,
+            "exit_code": code,
+            "exception": None if code == 0 else f"SystemExit: {error.code}",
+        }
     except BaseException as error:
         _print(error, folder)
         return {"ok": False, "phase": phase, "exception": describe(error)}
@@ -185,8 +202,14 @@ def _check(job: dict[str, Any]) -> dict[str, Any]:
     try:
         module.check(outcome)
     except BaseException as error:
-        frame = next((f for f in reversed(traceback.extract_tb(error.__traceback__))
-                      if f.filename.endswith("repro.py")), None)
+        frame = next(
+            (
+                f
+                for f in reversed(traceback.extract_tb(error.__traceback__))
+                if f.filename.endswith("repro.py")
+            ),
+            None,
+        )
         where = f"repro.py:{frame.lineno}: " if frame else ""
         text = describe(error) if str(error) or frame is None else f"{type(error).__name__}: {frame.line}"
         return {"ok": False, "phase": "run", "exception": where + text}
@@ -225,10 +248,11 @@ def _seed(seed: int) -> None:
 
 def _rendezvous(job: dict[str, Any], rank: int, folder: Path) -> None:
     import torch.distributed as dist
+    from torch._C import _distributed_c10d as c10d
 
     dist.init_process_group(
         "nccl" if job["device"] == "cuda" else "gloo",
-        store=dist.FileStore(str(folder / "store"), job["world_size"]),
+        store=c10d.FileStore(str(folder / "store"), job["world_size"]),
         rank=rank,
         world_size=job["world_size"],
         timeout=datetime.timedelta(seconds=job["collective_timeout_s"]),
@@ -266,10 +290,12 @@ class Recorder:
         threading.Thread(target=self._watch, daemon=True, name="flight-recorder").start()
 
     def dump(self) -> None:
-        from torch._C import _distributed_c10d
+        from torch._C import _distributed_c10d as c10d
 
         with self._lock:
-            data = _distributed_c10d._dump_fr_trace_json(includeCollectives=True, onlyActive=False)
+            data: bytes = c10d._dump_fr_trace_json(  # type: ignore[attr-defined]
+                includeCollectives=True, onlyActive=False
+            )
             if data == self._last:
                 return
             part = self._path.with_suffix(".part")

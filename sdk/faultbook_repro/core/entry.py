@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faultbook.signatures import LogSignature, Signature, signature_from_dict
+from faultbook.signatures import LogSignature, Signature
 
 from .spec import Spec, SpecError, make_spec, read_yaml
 
@@ -52,7 +52,9 @@ def load_entry(folder: Path) -> Entry | None:
     data = read_yaml(path)
     slug = str(data.get("slug", folder.name))
     settings = data.get("repro")
-    recorded = tuple((str(r["file"]), tuple(map(str, r.get("signatures") or ()))) for r in data.get("recorded") or ())
+    recorded = tuple(
+        (str(r["file"]), tuple(map(str, r.get("signatures") or ()))) for r in data.get("recorded") or ()
+    )
     if not isinstance(settings, dict):
         if not recorded:
             return None
@@ -67,12 +69,19 @@ def load_entry(folder: Path) -> Entry | None:
 
 
 def _signatures(slug: str, data: dict[str, Any]) -> tuple[Signature, ...]:
+    """With the schema's own types, so that a number written `1e9` is one here as well."""
+    from faultbook_schema.models import TaggedSignature
+    from pydantic import TypeAdapter, ValidationError
+
+    adapter: TypeAdapter[Signature] = TypeAdapter(TaggedSignature)
     found = []
     for number, raw in enumerate(data.get("signatures") or (), 1):
         try:
-            found.append(signature_from_dict(raw))
-        except (KeyError, TypeError, IndexError) as error:
-            raise SpecError(f"{slug}: signature {number}: {error}") from None
+            found.append(adapter.validate_python(raw))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"][1:])
+            raise SpecError(f"{slug}: signature {number}: {where}: {first['msg']}") from None
     return tuple(found)
 
 

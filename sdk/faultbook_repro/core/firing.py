@@ -57,8 +57,15 @@ def observe(signatures: Iterable[LogSignature], text: str) -> dict[Key, list[Obs
         for key, pattern in patterns.items():
             if pattern.search(data):
                 parsed = line_parser.parse(line)
-                seen.setdefault(key, []).append(Observation(
-                    source=0, line=number, text=line, rank=parsed.rank, host=parsed.host,
-                    time=parsed.time, clock=parsed.clock,
-                ))
+                seen.setdefault(key, []).append(
+                    Observation(
+                        source=0,
+                        line=number,
+                        text=line,
+                        rank=parsed.rank,
+                        host=parsed.host,
+                        time=parsed.time,
+                        clock=parsed.clock,
+                    )
+                )
     return seen

@@ -57,7 +57,9 @@ def with_log(half: Half, log: str, signatures: Iterable[Signature]) -> Half:
     return examine(replace(half.outcome, log=log), half.objection, signatures)
 
 
-def judge(pairs: list[Pair], expected: str, claimed: tuple[Signature, ...], primary: bool = True) -> list[Problem]:
+def judge(
+    pairs: list[Pair], expected: str, claimed: tuple[Signature, ...], primary: bool = True
+) -> list[Problem]:
     """Everything that speaks against the entry; empty when it is proven.
 
     Every variant must show the declared outcome, fail `check` broken and pass it fixed, do
@@ -68,10 +70,12 @@ def judge(pairs: list[Pair], expected: str, claimed: tuple[Signature, ...], prim
     problems: list[Problem] = []
     for pair in pairs:
         problems += [replace(p, variant=pair.variant) for p in _judge_pair(pair, expected, claimed)]
-    if primary and pairs:
+    if primary and pairs and not any(p.criterion == "setup" for p in problems):
         for signature in claimed:
             if not any(_fired(pair.broken, signature) for pair in pairs):
-                problems.append(Problem("broken", "signature", f"signature {signature.id} does not fire on its log"))
+                problems.append(
+                    Problem("broken", "signature", f"signature {signature.id} does not fire on its log")
+                )
     return problems
 
 

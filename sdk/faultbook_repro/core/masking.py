@@ -40,8 +40,11 @@ def _machine() -> tuple[tuple[str, str], ...]:
     prefixes = {sys.prefix, sys.base_prefix, os.path.realpath(sys.executable)}
     stdlib = sysconfig.get_paths()["stdlib"]
     rules.append((re.escape(stdlib) + "/", "python/"))
-    rules += [(re.escape(p) + r"(?=[/\s\"':]|$)", "python") for p in sorted(prefixes, key=len, reverse=True)
-              if len(p) > 5]
+    rules += [
+        (re.escape(p) + r"(?=[/\s\"':]|$)", "python")
+        for p in sorted(prefixes, key=len, reverse=True)
+        if len(p) > 5
+    ]
     package = str(Path(__file__).resolve().parent)
     rules.append((re.escape(package) + "/", "faultbook_repro/"))
     host = socket.gethostname()

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from faultbook.detectors import evaluate_signature
 from faultbook.metrics import read_series
 from faultbook.model import Series
 from faultbook.signatures import MetricSignature
@@ -21,11 +22,15 @@ def series_of(text: str) -> list[Series]:
     return read_series(enumerate(text.split("\n"), 1))
 
 
-def metric_firing(signature: MetricSignature, series: Sequence[Series]) -> tuple[bool, tuple[int, ...], float | None]:
+def metric_firing(
+    signature: MetricSignature, series: Sequence[Series]
+) -> tuple[bool, tuple[int, ...], float | None]:
     """(holds, lines of the evidence, step at which it first held)"""
-    from faultbook import detectors
-
-    raise NotImplementedError(detectors)
+    match = evaluate_signature(signature, series)
+    if match is None:
+        return False, (), None
+    lines = tuple(dict.fromkeys(f.line for f in match.firings))
+    return True, lines, max((f.step for f in match.firings), default=None)
 
 
 def thinned_curves(text: str) -> list[dict[str, Any]]:
@@ -35,12 +40,14 @@ def thinned_curves(text: str) -> list[dict[str, Any]]:
         if len(series.values) < 3:
             continue
         chosen = thin(series.values, MAX_POINTS)
-        curves.append({
-            "name": series.name,
-            "rank": series.rank,
-            "steps": [series.steps[i] for i in chosen],
-            "values": [_number(series.values[i]) for i in chosen],
-        })
+        curves.append(
+            {
+                "name": series.name,
+                "rank": series.rank,
+                "steps": [series.steps[i] for i in chosen],
+                "values": [_number(series.values[i]) for i in chosen],
+            }
+        )
     return curves
 
 

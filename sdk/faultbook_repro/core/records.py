@@ -15,10 +15,10 @@ OUTPUT = "OUTPUT"
 
 # A rank whose own collective timeout ended its wait did hang, although it then raised.
 _COLLECTIVE_TIMEOUTS = (
-    "Timed out waiting",              # gloo send, recv, and the store
-    "Connect timeout",                # gloo pair
-    "Watchdog caught collective",     # nccl
-    "wait timeout after",             # store
+    "Timed out waiting",  # gloo send, recv, and the store
+    "Connect timeout",  # gloo pair
+    "Watchdog caught collective",  # nccl
+    "wait timeout after",  # store
     "Socket Timeout",
     "timed out after",
 )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -45,8 +46,9 @@ class Runner:
     def __enter__(self) -> Runner:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -57,9 +59,18 @@ class Runner:
             shutil.rmtree(self._work, ignore_errors=True)
             self._work = None
 
-    def run(self, target: Path | str | Spec, *, fixed: bool = False, device: str = "cpu",
-            variant: str | None = None, guilty: int | None = None, seed: int = 0,
-            keep: Path | None = None, constants: dict[str, Any] | None = None) -> Outcome:
+    def run(
+        self,
+        target: Path | str | Spec,
+        *,
+        fixed: bool = False,
+        device: str = "cpu",
+        variant: str | None = None,
+        guilty: int | None = None,
+        seed: int = 0,
+        keep: Path | None = None,
+        constants: dict[str, Any] | None = None,
+    ) -> Outcome:
         """One half once. `target`: an entry's folder, a repro.py, or a spec already read.
 
         `constants` replaces module constants of the repro.py, for mutants.
@@ -70,15 +81,26 @@ class Runner:
         if variant is None:
             variant = spec.variants[0]
         elif variant not in spec.variants:
-            raise RunnerError(f"{spec.slug} has no variant {variant!r}; it has {', '.join(map(repr, spec.variants))}")
+            raise RunnerError(
+                f"{spec.slug} has no variant {variant!r}; it has {', '.join(map(repr, spec.variants))}"
+            )
         if guilty is None:
             guilty = spec.guilty_rank or 0
         folder = self._folder(spec)
         job = {
-            "op": "run", "dir": str(folder), "fixed": fixed, "world_size": spec.world_size, "guilty": guilty,
-            "device": device, "seed": seed, "variant": variant, "isolation": spec.isolation,
-            "preload": list(spec.preload), "timeout_s": spec.timeout_s,
-            "collective_timeout_s": spec.collective_timeout_s, "flight_recorder": spec.flight_recorder,
+            "op": "run",
+            "dir": str(folder),
+            "fixed": fixed,
+            "world_size": spec.world_size,
+            "guilty": guilty,
+            "device": device,
+            "seed": seed,
+            "variant": variant,
+            "isolation": spec.isolation,
+            "preload": list(spec.preload),
+            "timeout_s": spec.timeout_s,
+            "collective_timeout_s": spec.collective_timeout_s,
+            "flight_recorder": spec.flight_recorder,
             "constants": constants or {},
             "limits": {**DEFAULT_LIMITS, "cpu": int(spec.timeout_s * 2) + 30, **spec.rlimits},
         }
@@ -86,9 +108,16 @@ class Runner:
             answer = self._server(spec.preload).ask(job, spec.timeout_s)
             ranks = [_record(folder, rank, end) for rank, end in enumerate(answer["ends"])]
             outcome = Outcome(
-                ranks=ranks, log=merge([r.log for r in ranks], [(r, n) for r, n in answer["order"]]),
-                seconds=answer["seconds"], fixed=fixed, device=device, variant=variant, guilty=guilty,
-                seed=seed, directory=keep, threads_before_fork=answer["threads"],
+                ranks=ranks,
+                log=merge([r.log for r in ranks], [(r, n) for r, n in answer["order"]]),
+                seconds=answer["seconds"],
+                fixed=fixed,
+                device=device,
+                variant=variant,
+                guilty=guilty,
+                seed=seed,
+                directory=keep,
+                threads_before_fork=answer["threads"],
             )
             if keep is not None:
                 _keep(outcome, folder, keep)
@@ -101,9 +130,16 @@ class Runner:
         spec = target if isinstance(target, Spec) else load_spec(target)
         folder = self._folder(spec)
         job = {
-            "op": "check", "dir": str(folder), "world_size": 1, "device": "cpu", "isolation": "warm",
-            "preload": list(spec.preload), "timeout_s": 20.0, "flight_recorder": False,
-            "limits": dict(DEFAULT_LIMITS), "out": outcome.to_dict(),
+            "op": "check",
+            "dir": str(folder),
+            "world_size": 1,
+            "device": "cpu",
+            "isolation": "warm",
+            "preload": list(spec.preload),
+            "timeout_s": 20.0,
+            "flight_recorder": False,
+            "limits": dict(DEFAULT_LIMITS),
+            "out": outcome.to_dict(),
         }
         try:
             answer = self._server(spec.preload).ask(job, 20.0)
@@ -112,7 +148,9 @@ class Runner:
             shutil.rmtree(folder, ignore_errors=True)
         if record.ok:
             return None
-        return record.exception or f"check() ended by {record.signal or record.exit_code}: {record.log[-500:]}"
+        return (
+            record.exception or f"check() ended by {record.signal or record.exit_code}: {record.log[-500:]}"
+        )
 
     def about(self, preload: tuple[str, ...] = ()) -> dict[str, Any]:
         """Versions, threads, import time and what the sandbox could do."""
@@ -146,13 +184,17 @@ class _Server:
     """One server process and its two pipes."""
 
     def __init__(self, work: Path, preload: tuple[str, ...]) -> None:
-        imports = [str(Path(__file__).resolve().parents[2])]
+        imports = [str(Path(__file__).resolve().parents[2]), *_python_path()]
         env = clean_environment(work, imports) | {"FAULTBOOK_CALLER_HOME": str(Path.home())}
         self._errors = work / f"server{'-'.join(('', *preload))}.log"
         with open(self._errors, "wb") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "faultbook_repro.core.server", str(work), *preload],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=env, cwd=work,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=env,
+                cwd=work,
                 start_new_session=True,
             )
         self._buffer = b""
@@ -181,7 +223,9 @@ class _Server:
             left = until - time.monotonic()
             if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
                 self.stop()
-                raise RunnerError(self._why(f"the reproduction server did not answer within {timeout_s:.0f} s"))
+                raise RunnerError(
+                    self._why(f"the reproduction server did not answer within {timeout_s:.0f} s")
+                )
             data = os.read(self._process.stdout.fileno(), 1 << 16)
             if not data:
                 self.stop()
@@ -207,13 +251,16 @@ class _Server:
                 process.wait(timeout=1.0)
             except (OSError, subprocess.TimeoutExpired):
                 pass
-        try:
+        with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
-        except OSError:
-            pass
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
+
+
+def _python_path() -> list[str]:
+    """What the caller could import, the server can."""
+    return [str(Path(p).resolve()) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
 
 
 def _record(folder: Path, rank: int, end: dict[str, Any]) -> RankRecord:
@@ -295,12 +342,14 @@ def cuda_missing(world_size: int = 1) -> str | None:
     if _cuda is None:
         code = (
             "import torch\n"
-            "if not torch.backends.cuda.is_built(): print('torch', torch.__version__, 'is built without CUDA')\n"
+            "if not torch.backends.cuda.is_built(): print('torch', torch.__version__, 'has no CUDA')\n"
             "elif not torch.cuda.is_available(): print('no CUDA device')\n"
             "else: print(torch.cuda.device_count())\n"
         )
         env = {**os.environ, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=120)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=120
+        )
         answer = done.stdout.strip() or "torch could not be imported"
         _cuda = int(answer) if answer.isdigit() else answer
     if isinstance(_cuda, str):

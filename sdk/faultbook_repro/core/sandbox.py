@@ -14,6 +14,7 @@ import ctypes
 import os
 import resource
 import signal
+import site
 import socket
 import struct
 import sys
@@ -29,11 +30,30 @@ GIB = 1024**3
 DEFAULT_LIMITS = {"as": 8 * GIB, "fsize": GIB // 4, "nproc": 256, "nofile": 1024}
 
 # Credentials a person may have in the home directory; covered by nothing where mounting works.
-_SECRETS = (".ssh", ".aws", ".config", ".docker", ".kube", ".gnupg", ".netrc", ".git-credentials",
-            ".cache/huggingface/token", ".pypirc", ".npmrc")
+_SECRETS = (
+    ".ssh",
+    ".aws",
+    ".config",
+    ".docker",
+    ".kube",
+    ".gnupg",
+    ".netrc",
+    ".git-credentials",
+    ".cache/huggingface/token",
+    ".pypirc",
+    ".npmrc",
+)
 
-_KEEP = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
-         "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
+_KEEP = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+)
 
 
 def clean_environment(work: Path, imports: list[str]) -> dict[str, str]:
@@ -57,6 +77,9 @@ def clean_environment(work: Path, imports: list[str]) -> dict[str, str]:
         # Without it a plain torch.cuda.is_available() initialises CUDA and poisons later forks.
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
+        # HOME is a throw-away folder, but torch may be installed for this user only.
+        "PYTHONUSERBASE": site.getuserbase(),
     }
 
 
@@ -67,7 +90,11 @@ def isolate(work: Path) -> dict[str, str]:
     the isolated child only, and the outer process just waits for it and ends as it does.
     """
     if sys.platform != "linux":
-        return {"network": f"open: no network namespaces on {sys.platform}", "files": "open", "processes": "open"}
+        return {
+            "network": f"open: no network namespaces on {sys.platform}",
+            "files": "open",
+            "processes": "open",
+        }
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     report: dict[str, str] = {}
@@ -182,8 +209,14 @@ class _MountAttr(ctypes.Structure):
 
 def _set_read_only(path: str, on: bool) -> None:
     attr = _MountAttr(*((_MOUNT_ATTR_RDONLY, 0) if on else (0, _MOUNT_ATTR_RDONLY)), 0, 0)
-    code = _libc().syscall(_NR_MOUNT_SETATTR, _AT_FDCWD, path.encode(), _AT_RECURSIVE if on else 0,
-                           ctypes.byref(attr), ctypes.sizeof(attr))
+    code = _libc().syscall(
+        _NR_MOUNT_SETATTR,
+        _AT_FDCWD,
+        path.encode(),
+        _AT_RECURSIVE if on else 0,
+        ctypes.byref(attr),
+        ctypes.sizeof(attr),
+    )
     _call("mount_setattr", code)
 
 

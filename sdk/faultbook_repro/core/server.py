@@ -26,8 +26,15 @@ from .records import DEADLINE, OUTPUT
 from .sandbox import isolate, kill_strays
 
 MODULES = (
-    "torch", "numpy", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel",
-    "torch.distributed.checkpoint", "torch.distributed.pipelining", "torch.utils.data", "torch.utils.checkpoint",
+    "torch",
+    "numpy",
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor.parallel",
+    "torch.distributed.checkpoint",
+    "torch.distributed.pipelining",
+    "torch.utils.data",
+    "torch.utils.checkpoint",
 )
 LOG_LIMIT = 16 * 1024 * 1024
 SETUP_S = 60.0
@@ -69,14 +76,23 @@ def main() -> int:
     gc.collect()
     gc.freeze()  # children then share these pages instead of copying them
     ready = {
-        "ready": True, "sandbox": sandbox, "threads": threads(), "import_seconds": time.perf_counter() - started,
-        "python": platform.python_version(), "torch": torch.__version__, "can_fork": can_fork(),
+        "ready": True,
+        "sandbox": sandbox,
+        "threads": threads(),
+        "import_seconds": time.perf_counter() - started,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "can_fork": can_fork(),
     }
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     answers.write(json.dumps(ready) + "\n")
     keep = [answers.fileno(), requests.fileno()]
+    # RLIMIT_NPROC counts a user's processes: only in a namespace of its own are those the run's.
+    counts_own = sandbox["processes"] == "own namespace"
     for line in requests:
         job = json.loads(line)
+        if not counts_own:
+            job["limits"].pop("nproc", None)
         try:
             answer = serve(job, keep)
         except Exception as error:
@@ -129,8 +145,13 @@ def serve(job: dict[str, Any], close: list[int]) -> dict[str, Any]:
             for fd in pipe:
                 with contextlib.suppress(OSError):
                     os.close(fd)
-    return {"ends": ends, "order": order, "strays": kill_strays(), "seconds": time.monotonic() - started,
-            "threads": before if warm else None}
+    return {
+        "ends": ends,
+        "order": order,
+        "strays": kill_strays(),
+        "seconds": time.monotonic() - started,
+        "threads": before if warm else None,
+    }
 
 
 def _fresh(job: dict[str, Any], folder: Path, rank: int, trigger: int | None) -> int:
@@ -140,16 +161,25 @@ def _fresh(job: dict[str, Any], folder: Path, rank: int, trigger: int | None) ->
     command = [sys.executable, "-m", "faultbook_repro.core.child", str(path), str(rank)]
     log = os.open(folder / f"rank_{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     process = subprocess.Popen(
-        command + ([str(trigger)] if trigger is not None else []), stdin=subprocess.DEVNULL, stdout=log,
-        stderr=log, pass_fds=[trigger] if trigger is not None else [],
+        command + ([str(trigger)] if trigger is not None else []),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=[trigger] if trigger is not None else [],
     )
     os.close(log)
     process.returncode = 0  # reaped by watch(), not by Popen
     return process.pid
 
 
-def watch(job: dict[str, Any], folder: Path, pids: list[int], pipes: list[tuple[int, int] | None],
-          started: float, warm: bool) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
+def watch(
+    job: dict[str, Any],
+    folder: Path,
+    pids: list[int],
+    pipes: list[tuple[int, int] | None],
+    started: float,
+    warm: bool,
+) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
     """Reaps every rank; kills the groups of those that pass the deadline or the log limit."""
     ends: dict[int, dict[str, Any]] = {}
     order: list[tuple[int, int]] = []

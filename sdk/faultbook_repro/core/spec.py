@@ -77,7 +77,7 @@ def make_spec(path: Path, slug: str, settings: dict[str, Any]) -> Spec:
     unknown = sorted(set(settings) - _FIELDS)
     if unknown:
         raise SpecError(f"{path.parent.name}: repro: unknown field {', '.join(unknown)}")
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
     values["variants"] = declared_variants(path)
     spec = Spec(path=path, slug=slug, **values)
     if spec.isolation not in ("warm", "fresh"):

@@ -7,8 +7,24 @@ import subprocess
 import sys
 import time
 
-VARIANTS = ("raises", "exits", "hangs", "aborts", "segfaults", "writes-too-much", "infinite-output", "network",
-            "forks", "escapes", "kills-all", "writes-outside", "environment", "stops", "memory", "fork-bomb")
+VARIANTS = (
+    "raises",
+    "exits",
+    "hangs",
+    "aborts",
+    "segfaults",
+    "writes-too-much",
+    "infinite-output",
+    "network",
+    "forks",
+    "escapes",
+    "kills-all",
+    "writes-outside",
+    "environment",
+    "stops",
+    "memory",
+    "fork-bomb",
+)
 
 
 def run(ctx):
@@ -88,7 +104,11 @@ def kills_all(ctx):
 
 
 def writes_outside(ctx):
-    for path in ("/tmp/faultbook-was-here", os.path.expanduser("~root/faultbook-was-here"), "/faultbook-was-here"):
+    for path in (
+        "/tmp/faultbook-was-here",
+        os.path.expanduser("~root/faultbook-was-here"),
+        "/faultbook-was-here",
+    ):
         try:
             with open(path, "w") as file:
                 file.write("x")
@@ -99,8 +119,12 @@ def writes_outside(ctx):
 
 
 def environment(ctx):
-    ctx.result(environment=dict(os.environ), visible=subprocess.run(
-        ["cat", f"/proc/{os.getppid()}/environ"], capture_output=True, text=True).stdout)
+    ctx.result(
+        environment=dict(os.environ),
+        visible=subprocess.run(
+            ["cat", f"/proc/{os.getppid()}/environ"], capture_output=True, text=True
+        ).stdout,
+    )
 
 
 def stops(ctx):
@@ -122,4 +146,4 @@ def fork_bomb(ctx):
 
 
 def check(out):
-    assert False, "never healthy"
+    raise AssertionError("never healthy")
