@@ -1,0 +1,171 @@
+"""Parts of an input as text: its head and tail, lines around a place, all of a small one."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+from .model import Scanned, Source
+from .sources import open_stream, seekable
+
+HEAD_RECORDS, HEAD_BYTES = 50, 1 << 16
+TAIL_RECORDS, TAIL_BYTES = 200, 1 << 17
+_REDRAWS = 20
+"""Of a physical line redrawn with `\\r`, only this many last records are shown."""
+_CUT = 8192
+_STEP = 1 << 16
+_SEPARATOR = re.compile(rb"\r")
+
+
+def head_records(data: bytes, whole: bool) -> tuple[str, ...]:
+    """The first records; `data` is the input's beginning, or all of it."""
+    found: list[str] = []
+    lines = data.split(b"\n")
+    if not whole and len(lines) > 1:
+        lines.pop()  # cut by the limit
+    for line in lines:
+        found += (text for _, text in _redraws(line))
+        if len(found) >= HEAD_RECORDS:
+            break
+    return tuple(found[:HEAD_RECORDS])
+
+
+def tail_records(data: bytes, lines: int, whole: bool, ends_mid_line: bool) -> tuple[tuple[int, str], ...]:
+    """(line, text) of the last records; `data` is the input's end, `lines` its line count."""
+    parts = data.split(b"\n")
+    if not ends_mid_line:
+        parts.pop()  # what follows the last line end
+    if not whole and len(parts) > 1:
+        parts.pop(0)
+    first = lines - len(parts) + 1
+    found: list[tuple[int, str]] = []
+    for number in range(len(parts) - 1, -1, -1):
+        found += ((first + number, text) for _, text in reversed(_redraws(parts[number])))
+        if len(found) >= TAIL_RECORDS:
+            break
+    return tuple(reversed(found[:TAIL_RECORDS]))
+
+
+def _redraws(line: bytes) -> list[tuple[int, str]]:
+    """(offset in the line, text) of the last non-empty records of one physical line."""
+    if b"\r" not in line:
+        return [(0, _text(line))] if line else []
+    found: list[tuple[int, str]] = []
+    end = len(line)
+    while end > 0 and len(found) < _REDRAWS:
+        start = line.rfind(b"\r", 0, end) + 1
+        if start < end:
+            found.append((start, _text(line[start:end])))
+        end = start - 1
+    return found[::-1]
+
+
+def _text(record: bytes) -> str:
+    return record[:_CUT].decode("utf-8", "replace")
+
+
+def records(source: Source) -> Iterator[tuple[int, int, str]]:
+    """(line, offset, text) of every non-empty record, for small inputs: one object each."""
+    with open_stream(source) as stream:
+        offset = 0
+        for number, line in _lines(stream, 1):
+            start = 0
+            for part in line.rstrip(b"\n").split(b"\r"):
+                if part:
+                    yield number, offset + start, _text(part)
+                start += len(part) + 1
+            offset += len(line)
+
+
+def _lines(stream: BinaryIO, number: int) -> Iterator[tuple[int, bytes]]:
+    """Numbered physical lines with their line ends; a very long one is cut into none: it is
+    read whole only up to 16 MiB, the rest of it is left out."""
+    longest = 1 << 24
+    while line := stream.readline(longest):
+        rest = line
+        while len(rest) == longest and not rest.endswith(b"\n"):
+            rest = stream.readline(longest)
+            if not rest:
+                break
+        yield number, line
+        number += 1
+
+
+def windows(
+    source: Source, wanted: Sequence[tuple[int, int]], scanned: Scanned | None = None
+) -> list[tuple[int, str]]:
+    """(line, text) of all records in the given ranges of lines (both ends included, ranges
+    may overlap), in order. With what a scan found, plain files are read only near its hits."""
+    ranges = _merged(wanted)
+    found: list[tuple[int, str]] = []
+    if not ranges:
+        return found
+    anchors = sorted({(hit.line, hit.offset) for hit in scanned.hits}) if scanned and seekable(source) else []
+    with open_stream(source) as stream:
+        start = stream.tell() if seekable(source) else 0  # after a byte order mark
+        line, position = 1, start
+        for first, last in ranges:
+            if seekable(source):
+                line, position = _seek(stream, first, anchors, start, (line, position))
+            for number, text in _numbered(stream, line, first, last):
+                found += ((number, record) for _, record in _redraws(text))
+            line = last + 1
+            if seekable(source):
+                position = stream.tell()
+    return found
+
+
+def _numbered(stream: BinaryIO, line: int, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+    """Lines first..last of a stream that stands at the beginning of `line`."""
+    while line < first:
+        text = stream.readline(_STEP)
+        if not text:
+            return
+        line += text.endswith(b"\n")
+    for number, text in _lines(stream, line):
+        yield number, text.rstrip(b"\n")
+        if number >= last:
+            return
+
+
+def _merged(wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted((max(1, a), b) for a, b in wanted if b >= max(1, a)):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def _seek(
+    stream: BinaryIO, first: int, anchors: list[tuple[int, int]], start: int, known: tuple[int, int]
+) -> tuple[int, int]:
+    """Puts the stream at the beginning of a line at or before `first`: back from the nearest
+    known place after it, or forward from the known place before it."""
+    nearest = bisect_left(anchors, (first, 0))
+    if nearest < len(anchors) and anchors[nearest][0] - first < first - known[0]:
+        line, offset = anchors[nearest]
+        return _back(stream, line, start + offset, first, start)
+    stream.seek(known[1])
+    return known
+
+
+def _back(stream: BinaryIO, line: int, offset: int, first: int, start: int) -> tuple[int, int]:
+    """From a place within `line` back to the beginning of line `first`."""
+    needed = line - first + 1  # line ends to pass
+    while offset > start:
+        low = max(start, offset - _STEP)
+        stream.seek(low)
+        chunk = stream.read(offset - low)
+        at = len(chunk)
+        while needed and (at := chunk.rfind(b"\n", 0, at)) >= 0:
+            needed -= 1
+            if needed == 0:
+                stream.seek(low + at + 1)
+                return first, low + at + 1
+        offset = low
+    stream.seek(start)
+    return 1, start

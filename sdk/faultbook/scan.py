@@ -1,0 +1,488 @@
+"""One pass over an input: which lines match which patterns.
+
+`Scanner` looks for the literals of all patterns at once (`gates`), in blocks of one reused
+buffer, and tries a pattern (`confirm`) only on a record that holds one of its literals. No
+Python object is made for any other line, so memory does not grow with the log.
+
+The answer does not depend on the block size, the gate or threads: records are judged in
+order, with a fixed amount of text around them in sight, and only then are hits capped: for
+each pattern and rank prefix (`[rank3]`, `[default3]`, `3:`) the first `cap` and the last
+are kept, while `counts` counts all matching records.
+
+A pattern from which no literal can be derived is tried on every record: right, but slow.
+The catalogue has none (`faultbook check` refuses them).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from .confirm import ANSI, LOOK, Matcher, Record, join, joined_readings, window_number
+from .excerpts import HEAD_BYTES, TAIL_BYTES, head_records, records, tail_records, windows
+from .gates import Block, Gate, choose_gate
+from .literals import SHORTEST, required_literals
+from .model import Hit, Scanned, Source
+from .portable import WINDOW
+from .signatures import Pattern
+from .sources import discover, open_stream
+
+__all__ = ["Scanner", "records", "scan_files", "windows"]
+
+BLOCK = 1 << 19
+_GIANT = 1 << 18
+"""A longer record is never held whole: it is tried in windows around the literals."""
+_WRAPPED = 1 << 17
+"""Inputs up to this size are also searched for literals that a terminal's wrap broke."""
+_JOINS = 1000
+"""Failed attempts per pattern to join a line with its neighbours, before giving up on it."""
+_RANKS = 1024
+"""Different rank prefixes that are told apart in one input."""
+_KEPT_BYTES = 32 << 20
+"""Text of hits kept of one input; beyond, they are only counted."""
+_RANK = re.compile(
+    rb"\[(?:rank|default|trainer|Rank |RANK )(\d{1,6})[\]|]|^[ \t]{0,6}(\d{1,6}): |^\[(?:\d+,)?(\d{1,6})\][:<]"
+    rb"|\"(?:global_)?rank\": ?\"?(\d{1,6})|\[rank=(\d{1,6})\]|\brank(\d{1,6})\["
+)
+
+
+class Scanner:
+    """Scans any number of inputs for the same patterns; safe to share between threads,
+    and picklable."""
+
+    def __init__(self, patterns: Sequence[Pattern], gate: str | None = None, cap: int = 50) -> None:
+        self.patterns = tuple(patterns)
+        self.cap = max(1, cap)
+        self._gate_name = gate
+        wanted: dict[bytes, list[int]] = {}
+        self._literals = [_literals(pattern) for pattern in self.patterns]
+        for number, literals in enumerate(self._literals):
+            for literal in literals:
+                wanted.setdefault(literal, []).append(number)
+        self.literals = tuple(sorted(wanted))
+        self.users = tuple(tuple(wanted[literal]) for literal in self.literals)
+        self.without_literal = tuple(n for n, literals in enumerate(self._literals) if not literals)
+        self.gate: Gate = choose_gate(self.literals, gate)
+        self._matchers: list[Matcher | None] = [None] * len(self.patterns)
+        self._local = threading.local()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Scanner, (self.patterns, self._gate_name, self.cap)
+
+    def scan(self, source: Source, block: int = BLOCK) -> Scanned:
+        """Everything found in one input. Raises SourceError when it cannot be read."""
+        with open_stream(source) as stream:
+            scanned = _Pass(self, source.index, block).run(stream)
+        return scanned
+
+    def matcher(self, number: int) -> Matcher:
+        made = self._matchers[number]
+        if made is None:
+            made = self._matchers[number] = Matcher(self.patterns[number], self._literals[number])
+        return made
+
+    def buffer(self, size: int) -> bytearray:
+        """This thread's buffer: allocating one per input would halve the rate on small files."""
+        kept: bytearray | None = getattr(self._local, "buffer", None)
+        self._local.buffer = None  # so that a scan within a scan gets its own
+        return kept if kept is not None and len(kept) >= size else bytearray(size)
+
+    def give_back(self, buffer: bytearray) -> None:
+        self._local.buffer = buffer
+
+
+def scan_files(
+    paths: Sequence[str | Path], patterns: Sequence[Pattern], gate: str | None = None, cap: int = 50
+) -> list[Scanned]:
+    """Scans files or directories one after the other; a plain function for pools of workers."""
+    scanner = Scanner(patterns, gate, cap)
+    return [scanner.scan(source) for source in discover(paths) if not source.skipped]
+
+
+def _literals(pattern: Pattern) -> tuple[bytes, ...]:
+    """Compiled ones, else the author's anchors, else derived ones."""
+    texts = pattern.literals or pattern.anchors
+    if not texts:
+        try:
+            texts = required_literals(pattern.pattern, pattern.ignore_case)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"not a usable pattern: {pattern.pattern!r}: {error}") from None
+    if any(len(text) < SHORTEST or not text.isascii() or re.search(r"[\n\r]", text) for text in texts):
+        return ()
+    return tuple(text.lower().encode("ascii") for text in texts)
+
+
+class _Hits:
+    """Hits as they come, in order of records, capped per pattern and rank prefix."""
+
+    def __init__(self, cap: int) -> None:
+        self.cap = cap
+        self.counts: dict[int, int] = {}
+        self.first: list[tuple[int, int, int, bytes]] = []
+        self.last: dict[tuple[int, bytes], tuple[int, int, int, bytes]] = {}
+        self.kept: dict[tuple[int, bytes], int] = {}
+        self.ranks: set[bytes] = set()
+        self.bytes = 0
+
+    def add(self, pattern: int, rank: bytes, line: int, offset: int, text: bytes) -> None:
+        self.counts[pattern] = self.counts.get(pattern, 0) + 1
+        if rank not in self.ranks:
+            if len(self.ranks) >= _RANKS:
+                rank = b""
+            self.ranks.add(rank)
+        key = (pattern, rank)
+        kept = self.kept.get(key, 0)
+        if kept < self.cap and self.bytes < _KEPT_BYTES:
+            self.kept[key] = kept + 1
+            self.bytes += len(text)
+            self.first.append((line, offset, pattern, text))
+            return
+        old = self.last.get(key)
+        if old is None and self.bytes >= _KEPT_BYTES:
+            return
+        if old is None or old[:2] < (line, offset):
+            self.bytes += len(text) - (len(old[3]) if old else 0)
+            self.last[key] = (line, offset, pattern, text)
+
+    def result(self, source: int) -> tuple[Hit, ...]:
+        found = sorted([*self.first, *self.last.values()], key=lambda hit: hit[:3])
+        return tuple(
+            Hit(source, line, offset, text.decode("utf-8", "replace"), pattern)
+            for line, offset, pattern, text in found
+        )
+
+    def capped(self) -> tuple[int, ...]:
+        held: dict[int, int] = {}
+        for (pattern, _), number in self.kept.items():
+            held[pattern] = held.get(pattern, 0) + number
+        return tuple(sorted(p for p, count in self.counts.items() if count > held.get(p, 0)))
+
+
+class _Pass:
+    """The state of one pass. Offsets within the buffer are plain ints; `base` is the
+    offset in the input of the buffer's first byte."""
+
+    def __init__(self, scanner: Scanner, source: int, block: int) -> None:
+        self.scanner = scanner
+        self.source = source
+        self.block = max(1, block)
+        size = self.block + _GIANT + 4 * LOOK + 2 * WINDOW
+        self.buf = scanner.buffer(size)
+        self.view = memoryview(self.buf)
+        self.base = 0
+        self.filled = 0
+        self.lines = 0
+        """Line ends before `counted`."""
+        self.counted = 0
+        self.hits = _Hits(scanner.cap)
+        self.joins: dict[int, int] = {}
+        self.joined_until: dict[int, int] = {}
+        self.giant: _Giant | None = None
+
+    def run(self, stream: BinaryIO) -> Scanned:
+        head, tail = bytearray(), b""
+        todo = 0  # where the part that is not yet judged begins
+        last = b""
+        while True:
+            got: int = stream.readinto(self.view[self.filled:self.filled + self.block])  # type: ignore[attr-defined]
+            if len(head) < HEAD_BYTES:
+                head += self.view[self.filled:self.filled + min(got, HEAD_BYTES - len(head))]
+            tail = self._tail(tail, got)
+            self.filled += got
+            if got:
+                last = bytes(self.view[self.filled - 1:self.filled])
+            todo = self._judge(todo, at_end=got == 0)
+            if got == 0:
+                break
+            if len(self.buf) - self.filled < self.block:
+                todo = self._make_room(todo)
+        size = self.base + self.filled
+        self._count(self.filled)
+        if size <= _WRAPPED:
+            self._broken_literals(bytes(self.view[:self.filled]) if self.base == 0 else b"")
+        self.view.release()
+        self.scanner.give_back(self.buf)
+        ends_mid_line = bool(last) and last != b"\n"
+        lines = self.lines + ends_mid_line
+        return Scanned(
+            source=self.source, hits=self.hits.result(self.source), lines=lines, size=size,
+            head=head_records(bytes(head), whole=size <= HEAD_BYTES),
+            tail=tail_records(tail, lines, whole=size <= TAIL_BYTES, ends_mid_line=ends_mid_line),
+            counts=dict(sorted(self.hits.counts.items())), capped=self.hits.capped(), ends_mid_line=ends_mid_line,
+        )
+
+    def _tail(self, tail: bytes, got: int) -> bytes:
+        """The last bytes of the input so far (a copy of a few per cent of each block)."""
+        fresh = bytes(self.view[self.filled + max(0, got - TAIL_BYTES):self.filled + got])
+        return fresh if len(fresh) == TAIL_BYTES else (tail + fresh)[-TAIL_BYTES:]
+
+    def _make_room(self, todo: int) -> int:
+        """Moves what is still needed to the front: the unjudged part and what precedes it."""
+        keep = max(0, todo - LOOK - 1)
+        self._count(keep)
+        self.counted -= keep
+        size = self.filled - keep
+        self.view[:size] = self.view[keep:self.filled]
+        self.base += keep
+        self.filled = size
+        return todo - keep
+
+    def _count(self, until: int) -> None:
+        if until > self.counted:
+            self.lines += self.buf.count(b"\n", self.counted, until)
+            self.counted = until
+
+    def _judge(self, todo: int, at_end: bool) -> int:
+        """Judges records up to the last one whose neighbourhood is in sight; returns its end."""
+        limit = self.filled if at_end else self.filled - LOOK
+        if self.giant is not None:
+            todo = self._go_on_with_giant(todo, limit, at_end)
+            if self.giant is not None:
+                return todo
+        if at_end:
+            until = self.filled
+        elif limit <= todo:
+            return todo
+        else:
+            newline = self.buf.rfind(b"\n", todo, limit)
+            until = max(newline, self.buf.rfind(b"\r", max(newline, todo), limit)) + 1
+        if until > todo:
+            self._region(todo, until)
+            return until
+        if self.filled - todo > _GIANT + LOOK:
+            self._count(todo)
+            self.giant = _Giant(self, self.base + todo, self.lines + 1)
+            return self._go_on_with_giant(todo, limit, at_end)
+        return todo
+
+    def _region(self, start: int, until: int) -> None:
+        """Whole records: the gate, then the candidates in order."""
+        hits = self._gate(start, until)
+        if self.scanner.without_literal:
+            self._every_record(start, until, hits)
+            return
+        users = self.scanner.users
+        record_start, record_end = start, start - 1
+        wanted: set[int] = set()
+        for position, literal in hits:
+            if position > record_end:
+                if wanted:
+                    self._record(record_start, record_end, sorted(wanted))
+                    wanted = set()
+                record_start, record_end = self._bounds(max(start, record_end), position, until)
+            wanted.update(users[literal])
+        if wanted:
+            self._record(record_start, record_end, sorted(wanted))
+
+    def _every_record(self, start: int, until: int, hits: Iterator[tuple[int, int]]) -> None:
+        """The slow way, for patterns without a literal."""
+        hit = next(hits, None)
+        for match in re.finditer(rb"[^\n\r]+", self.buf[start:until]):
+            wanted = set(self.scanner.without_literal)
+            while hit is not None and hit[0] <= start + match.end():
+                wanted.update(self.scanner.users[hit[1]])
+                hit = next(hits, None)
+            self._record(start + match.start(), start + match.end(), sorted(wanted))
+
+    def _gate(self, start: int, until: int) -> Iterator[tuple[int, int]]:
+        """(a buffer offset in the record, literal), in order of records."""
+        block: Block = self.view[start:until]
+        if self.buf.find(b"\x1b", start, until) < 0:
+            for end, literal in self.scanner.gate.find(block):
+                yield start + end, literal
+            return
+        # colour codes may stand inside a literal: look in the text without them, and find the
+        # record again by counting the line ends, which are the same in both
+        plain = ANSI.sub(b"", block)
+        ends = re.compile(rb"[\n\r]")
+        real = ends.finditer(block)
+        bare = ends.finditer(plain)
+        real_end, bare_end = 0, -1
+        for end, literal in self.scanner.gate.find(plain):
+            while bare_end < end:
+                bare_match = next(bare, None)
+                real_match = next(real, None)
+                bare_end = len(plain) if bare_match is None else bare_match.start()
+                real_end = until - start if real_match is None else real_match.start()
+                if bare_match is None:
+                    break
+            yield start + real_end, literal
+
+    def _bounds(self, low: int, position: int, until: int) -> tuple[int, int]:
+        """The record around the byte before `position`; it begins at or after `low`."""
+        buf = self.buf
+        start = buf.rfind(b"\n", low, position) + 1 or low
+        start = buf.rfind(b"\r", start, position) + 1 or start
+        end = buf.find(b"\n", position, until)
+        if end < 0:
+            end = until
+        carriage = buf.find(b"\r", position, end)
+        return start, end if carriage < 0 else carriage
+
+    def _record(self, start: int, end: int, patterns: Sequence[int]) -> None:
+        if end - start > _GIANT:
+            self._count(start)
+            giant = _Giant(self, self.base + start, self.lines + 1)
+            giant.piece(start, end, complete=True)
+            return
+        record = Record(self.buf, start, end)
+        rank: bytes | None = None
+        for number in patterns:
+            matcher = self.scanner.matcher(number)
+            found = record.match(matcher)
+            if found is None:
+                self._join(number, matcher, start, end)
+                continue
+            if rank is None:
+                rank = self._rank(start, end)
+                self._count(start)
+            self.hits.add(number, rank, self.lines + 1, self.base + start + found.shift, found.text)
+
+    def _rank(self, start: int, end: int) -> bytes:
+        match = _RANK.search(self.view[start:min(end, start + 160)])
+        return match.group(match.lastindex or 0) if match else b""
+
+    # --- wrapped lines ---
+
+    def _join(self, number: int, matcher: Matcher, start: int, end: int) -> None:
+        """Tries the record with the next ones, then the one before with it."""
+        tried = self.joins.get(number, 0)
+        if tried >= _JOINS or end - start > LOOK:
+            return
+        self.joins[number] = tried + 1
+        if self.joined_until.get(number, -1) > self.base + start:
+            return  # part of a match that began on the line before
+        lines = [(start, end), *self._following(end)]
+        before = self._before(start)
+        for first in ([lines] if before is None else [lines, [before, *lines]]):
+            text = join(matcher, [bytes(self.buf[low:high]) for low, high in first])
+            if text is not None:
+                low, high = first[0][0], first[1][1]
+                lines_before = self.buf.count(b"\n", min(low, self.counted), max(low, self.counted))
+                line = self.lines + (lines_before if low >= self.counted else -lines_before) + 1
+                self.hits.add(number, self._rank(low, first[0][1]), line, self.base + low, text)
+                self.joined_until[number] = self.base + high
+                self.joins[number] = tried
+                return
+
+    def _following(self, end: int) -> list[tuple[int, int]]:
+        """Up to four next physical lines, as far as they are near."""
+        found: list[tuple[int, int]] = []
+        limit = min(end + LOOK, self.filled)
+        while len(found) < 4:
+            if self.buf[end:end + 2] == b"\r\n":
+                end += 1
+            if end >= limit or self.buf[end] != 10:
+                break
+            start = end + 1
+            end = self.buf.find(b"\n", start, limit)
+            if end < 0:
+                if limit == self.filled and limit < start + LOOK:
+                    end = limit
+                else:
+                    break
+            stop = end - 1 if end > start and self.buf[end - 1] == 13 else end
+            if self.buf.find(b"\r", start, stop) >= 0:
+                break
+            found.append((start, stop))
+            end = stop
+        return found
+
+    def _before(self, start: int) -> tuple[int, int] | None:
+        """The physical line before, if it is near and no redraw."""
+        if start == 0 or self.buf[start - 1] != 10:
+            return None
+        end = start - 1
+        if end > 0 and self.buf[end - 1] == 13:
+            end -= 1
+        low = max(0, start - LOOK)
+        begin = self.buf.rfind(b"\n", low, end) + 1
+        if begin == 0:
+            if low > 0 or self.base > 0:
+                return None
+        return None if self.buf.find(b"\r", begin, end) >= 0 else (begin, end)
+
+    def _broken_literals(self, data: bytes) -> None:
+        """Literals that stand across a line end, in a small input."""
+        lines = data.replace(b"\r\n", b"\n").split(b"\n")
+        if len(lines) < 2 or max(map(len, lines)) < 40:
+            return
+        offsets = [0]
+        for line in data.split(b"\n"):
+            offsets.append(offsets[-1] + len(line) + 1)
+        tried: set[tuple[int, int]] = set()
+        for text, places in joined_readings(lines):
+            for end, literal in self.scanner.gate.find(text):
+                start = end - len(self.scanner.literals[literal])
+                line = bisect_right(places, start)
+                if line >= len(places) - 1 or places[line] >= end:
+                    continue  # within one line
+                for number in self.scanner.users[literal]:
+                    if (line, number) in tried:
+                        continue
+                    tried.add((line, number))
+                    found = join(self.scanner.matcher(number), lines[line:line + 5])
+                    if found is not None and self.joined_until.get(number, -1) <= offsets[line]:
+                        rank = _RANK.search(lines[line][:160])
+                        key = rank.group(rank.lastindex or 0) if rank else b""
+                        self.hits.add(number, key, line + 1, offsets[line], found)
+                        self.joined_until[number] = offsets[line + 1]
+
+    # --- records too long to hold ---
+
+    def _go_on_with_giant(self, todo: int, limit: int, at_end: bool) -> int:
+        giant = self.giant
+        assert giant is not None
+        ends = [e for e in (self.buf.find(b"\n", todo, limit), self.buf.find(b"\r", todo, limit)) if e >= 0]
+        if ends or at_end:
+            end = min(ends, default=self.filled)
+            giant.piece(todo, end, complete=True)
+            self.giant = None
+            return end
+        if self.filled - todo <= _GIANT:
+            return todo
+        giant.piece(todo, limit, complete=False)
+        return max(todo, limit - WINDOW)
+
+
+class _Giant:
+    """One record longer than the buffer: seen piece by piece, tried in windows."""
+
+    def __init__(self, owner: _Pass, start: int, line: int) -> None:
+        self.owner = owner
+        self.start = start
+        """Offset in the input."""
+        self.line = line
+        self.rank = owner._rank(start - owner.base, owner.filled)
+        self.matched: set[int] = set()
+        self.tried: dict[int, int] = {}
+        """Pattern → number of the last window that it was tried in."""
+
+    def piece(self, start: int, end: int, complete: bool) -> None:
+        """Judges the literals in buf[start:end] whose windows lie within it, or all when the
+        record ends there."""
+        owner = self.owner
+        scanner = owner.scanner
+        shift = owner.base - self.start  # buffer offset + shift = distance from the record's start
+        for position, literal in scanner.gate.find(owner.view[start:end]):
+            for number in scanner.users[literal]:
+                if number in self.matched:
+                    continue
+                matcher = scanner.matcher(number)
+                window = window_number(start + position - 1 + shift, matcher.window)
+                low = window * (matcher.window // 2) - shift
+                high = low + matcher.window
+                if self.tried.get(number, -1) >= window or (high > end and not complete):
+                    continue
+                self.tried[number] = window
+                high = min(high, end)
+                record_end = end if complete else end + 1
+                span = matcher.span(owner.buf, low, high, self.start - owner.base, record_end)
+                if span is not None:
+                    self.matched.add(number)
+                    text = bytes(owner.view[low:high])
+                    owner.hits.add(number, self.rank, self.line, owner.base + low, text)
