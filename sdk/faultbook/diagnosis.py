@@ -1,0 +1,179 @@
+"""Puts the stages together. `diagnose` reads as one line per stage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from . import curves, detectors, masking, matching, ranking, sources
+from .catalog import Catalog, load_catalog
+from .curves import CurveFinding
+from .examine import Examined, examine
+from .matching import LogMatch
+from .model import Diagnosis, Finding, Initiating, Verdict
+from .ranking import Candidate, Match
+from .signatures import LogSignature
+
+URL = "https://faultbook.dev/entries/{slug}/"
+
+
+def diagnose(
+    *paths: str | os.PathLike[str],
+    text: str | bytes | None = None,
+    catalog: Catalog | None = None,
+    gate: str | None = None,
+    share: bool = False,
+) -> Diagnosis:
+    """Names what broke a run and where it started.
+
+    `paths` are log files or folders of them (`-` is standard input); `text` is a log as a string
+    instead. `catalog` defaults to the one that comes with the package. `gate` forces a scan engine
+    (answers are identical). `share` replaces users, hosts, paths and addresses by pseudonyms; secrets
+    are masked always.
+
+    Raises `sources.SourceError` for inputs that cannot be read, `catalog.CatalogError` without a catalogue.
+    """
+    catalog = catalog or load_catalog()
+    inputs = sources.discover([os.fspath(p) for p in paths], text=text)
+    seen = examine(inputs, (s.signature for s in catalog.signatures), gate)
+    matches = match(seen, catalog)
+    explaining, harmless = ranking.candidates(matches, catalog, seen.incident.initiating, _recovered(seen))
+    result = conclude(seen, ranking.ordered(explaining, catalog), harmless)
+    return masking.masked(result, share)
+
+
+def match(seen: Examined, catalog: Catalog) -> list[Match]:
+    """Every signature of the catalogue that holds."""
+    logs = {id(s.signature): s.entry for s in catalog.signatures if isinstance(s.signature, LogSignature)}
+    found = [
+        ranking.from_log(logs[id(m.signature)], m)
+        for m in matching.evaluate(
+            [s.signature for s in catalog.signatures if isinstance(s.signature, LogSignature)],
+            seen.observations,
+            all_ranks=frozenset(seen.incident.ranks),
+            incomplete=lambda rank: _incomplete(seen, rank),
+        )
+    ]
+    if seen.series:
+        for item in catalog.signatures:
+            if not isinstance(item.signature, LogSignature):
+                holds = detectors.evaluate_signature(item.signature, seen.series)
+                if holds is not None:
+                    found.append(ranking.from_metric(item.entry, item.signature, holds))
+    return found
+
+
+def _incomplete(seen: Examined, rank: int | None) -> bool:
+    """Whether that rank's log is cut, so that the absence of a line proves nothing."""
+    if rank is not None and rank in seen.incident.missing_ranks:
+        return True
+    return any(
+        s.ends_mid_line and (rank is None or seen.sources[s.source].rank in (None, rank)) for s in seen.scanned.values()
+    )
+
+
+def _recovered(seen: Examined) -> list[tuple[int, int]]:
+    """(source, line) of exceptions after which the run completed."""
+    if seen.incident.initiating is not None or not seen.incident.completed:
+        return []
+    return [
+        (r.source, line) for r in seen.incident.exceptions for line in range(r.first, min(r.last, r.first + 500) + 1)
+    ]
+
+
+def conclude(seen: Examined, explaining: Sequence[Candidate], harmless: Sequence[Candidate]) -> Diagnosis:
+    """The verdict and its parts."""
+    incident = seen.incident
+    abnormal = curves.curve_findings(seen.series)
+    names = {s.index: s.name for s in seen.sources} | {-1: "incident"}
+    findings = ranking.findings(explaining, incident.initiating, names, URL)
+    verdict = _verdict(seen, explaining, abnormal)
+    if verdict == "stopped":
+        findings = _as_stopped(harmless, findings, names)
+    elif not findings or verdict in ("healthy", "inconclusive"):
+        findings = [*findings, *(ranking.finding(c, "contributing", 0.9, None, names, URL) for c in harmless)]
+    initiating = incident.initiating
+    if verdict == "healthy":
+        initiating = None
+    first = incident.first_abnormal or _first_bend(abnormal, seen)
+    return Diagnosis(
+        verdict=verdict,
+        summary=_summary(verdict, findings, initiating, first),
+        diagnoses=tuple(findings),
+        initiating=initiating,
+        collateral=incident.collateral if verdict != "healthy" else (),
+        leads=_leads(seen, verdict, abnormal),
+        first_abnormal=first if verdict != "healthy" else None,
+        not_examined=tuple([*seen.notes, *incident.reasons]),
+        timeline=incident.timeline if verdict != "healthy" else (),
+    )
+
+
+def _verdict(seen: Examined, explaining: Sequence[Candidate], abnormal: Sequence[CurveFinding]) -> Verdict:
+    incident = seen.incident
+    strong = [c for c in explaining if not c.recovered and (c.order == 0 or (c.order == 1 and incident.initiating is not None))]
+    if incident.stopped and not incident.hung and not any(c.order == 0 and not c.elsewhere for c in strong):
+        return "stopped"
+    if strong:
+        return "diagnosed"
+    if incident.initiating is not None:
+        return "unrecognised"
+    certain = [a for a in abnormal if a.certain]
+    if certain:
+        return "unrecognised"
+    if explaining and not incident.completed:
+        return "diagnosed"
+    if incident.completed:
+        return "healthy"
+    return "inconclusive"
+
+
+def _as_stopped(harmless: Sequence[Candidate], findings: Sequence[Finding], names: dict[int, str]) -> list[Finding]:
+    """What ended the run comes first; what only followed the stop comes after it."""
+    first = [
+        ranking.finding(c, "primary" if n == 0 else "contributing", 0.9, None, names, URL) for n, c in enumerate(harmless)
+    ]
+    rest = [replace(f, role="collateral") if first else f for f in findings]
+    return [*first, *rest]
+
+
+def _first_bend(abnormal: Sequence[CurveFinding], seen: Examined) -> dict[str, Any] | None:
+    certain = [a for a in abnormal if a.certain]
+    if not certain:
+        return None
+    first = min(certain, key=lambda a: (a.attempt, a.source, a.line))
+    return {"file": seen.name(first.source), "line": first.line, "rank": first.rank, "text": first.text}
+
+
+def _leads(seen: Examined, verdict: Verdict, abnormal: Sequence[CurveFinding]) -> tuple[dict[str, Any], ...]:
+    if verdict == "healthy":
+        return ()
+    leads: list[dict[str, Any]] = [
+        {"text": a.text, "file": seen.name(a.source), "line": a.line} for a in abnormal if not a.certain
+    ]
+    leads += [{"text": f"would decide: {what}", "file": None, "line": None} for what in seen.incident.next_evidence]
+    return tuple(leads[:8])
+
+
+def _summary(
+    verdict: Verdict, findings: Sequence[Finding], initiating: Initiating | None, first: dict[str, Any] | Any | None
+) -> str:
+    if verdict == "diagnosed":
+        start = ""
+        if initiating is not None and initiating.scope == "rank":
+            start = f"; it started on rank {initiating.rank}"
+        elif initiating is not None and initiating.scope == "node":
+            start = f"; it started on node {initiating.node}"
+        return f"{findings[0].title}{start}."
+    if verdict == "stopped":
+        why = initiating.basis if initiating is not None else (findings[0].title if findings else "it was told to stop")
+        return f"The run did not fail by itself: {why}."
+    if verdict == "unrecognised":
+        return "Something failed, and no entry of this catalogue says what. " + (
+            "The first abnormal line is below." if first else ""
+        )
+    if verdict == "inconclusive":
+        return "Nothing failed in what these logs hold, but they end without a completion."
+    return "The run came to its end, and nothing abnormal was found."
