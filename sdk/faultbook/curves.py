@@ -1,14 +1,14 @@
-"""What curves say without any entry: generic findings, and why some odd numbers are harmless.
+"""What curves say without any entry.
 
 `curve_findings` decides only "something is abnormal here", with rules that ask for much:
-they must stay silent on every healthy run. `benign` explains numbers that look like a
-failure and are none.
+they must stay silent on every healthy run. `benign` holds the counterpart, numbers that look
+like a failure and are none.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -22,7 +22,6 @@ CurveKind = Literal["nonfinite", "diverged", "scale_collapse", "loss_left_out", 
 LOSSES = frozenset({"loss", "loss_term", "eval_loss", "value_loss", "policy_loss", "gan_loss", "aux_loss"})
 JUDGED = LOSSES | {"grad_norm", "perplexity", "eval_perplexity"}
 """Roles in which NaN means trouble."""
-CHANCE_MARGIN = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +41,6 @@ class CurveFinding:
     """One sentence with the numbers."""
     certain: bool = True
     """False where a healthy run of an unusual kind could look the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class Benign:
-    """Numbers that look like a failure and are none."""
-
-    series: str
-    rank: int | None
-    lines: tuple[int, ...]
-    reason: str
 
 
 def _finding(s: Series, kind: CurveKind, index: int, text: str, certain: bool = True) -> CurveFinding:
@@ -264,8 +253,8 @@ def _left_out(series: Sequence[Series]) -> list[CurveFinding]:
             first -= 1
         if len(bare) - first >= 2:
             text = (
-                f"The loss is left out of the line {where(samples, first)} and of all {len(bare) - first} from "
-                "there on, which Megatron does when it is NaN."
+                f"The loss is left out of the line {where(samples, first)} and of all {len(bare) - first} "
+                "from there on, which Megatron does when it is NaN."
             )
             found.append(_finding(samples, "loss_left_out", first, text))
     return found
@@ -284,132 +273,3 @@ def _nan_counters(series: Sequence[Series]) -> list[CurveFinding]:
                 )
                 found.append(_finding(s, "nan_counter", bad[0], text))
     return found
-
-
-# Odd numbers that are harmless. -----------------------------------------------------------
-
-
-def loss_scale_search(s: Series, series: Sequence[Series]) -> Benign | None:
-    """The dynamic scale halves from 2^16..2^32 until gradients fit, and then holds."""
-    if s.role != "loss_scale" or len(s.values) < 2:
-        return None
-    falls = [i for i in range(1, len(s.values)) if s.values[i] < s.values[i - 1]]
-    if not falls or min(s.values) < 16:
-        return None
-    return Benign(
-        s.name,
-        s.rank,
-        tuple(s.lines[i] for i in falls),
-        f"The loss scale is searched downward from {show(max(s.values))} and settles at {show(s.values[-1])}; "
-        "the steps skipped in this search are no fault.",
-    )
-
-
-def zero_rate_at_start(s: Series, series: Sequence[Series]) -> Benign | None:
-    """A learning rate of 0 in the first records, above 0 later."""
-    if s.role != "lr":
-        return None
-    zeros = [i for i in range(min(10, len(s.values))) if s.values[i] == 0.0]
-    if not zeros or zeros[0] != 0 or not any(v > 0 for v in s.values):
-        return None
-    return Benign(
-        s.name,
-        s.rank,
-        tuple(s.lines[i] for i in zeros),
-        "The learning rate is 0 while the scheduler has not stepped yet: warm-up, or first steps that the "
-        "loss scaler skipped.",
-    )
-
-
-def first_norm_nan(s: Series, series: Sequence[Series]) -> Benign | None:
-    """Only the first logged gradient norm is NaN."""
-    if s.role != "grad_norm" or len(s.values) < 2 or math.isfinite(s.values[0]):
-        return None
-    if not all(math.isfinite(v) for v in s.values[1:]):
-        return None
-    return Benign(
-        s.name,
-        s.rank,
-        (s.lines[0],),
-        "Only the first logged gradient norm is not finite: the loss scaler skipped the first steps.",
-    )
-
-
-def single_nonfinite(s: Series, series: Sequence[Series]) -> Benign | None:
-    """One non-finite record between finite ones: a bad step that was survived."""
-    bad = [i for i, v in enumerate(s.values) if not math.isfinite(v)]
-    if s.role not in JUDGED or len(bad) != 1 or bad[0] in (0, len(s.values) - 1):
-        return None
-    return Benign(
-        s.name,
-        s.rank,
-        (s.lines[bad[0]],),
-        f"One record {where(s, bad[0])} is not finite and the next ones are: a single bad step, survived.",
-    )
-
-
-def nan_counter_zero(s: Series, series: Sequence[Series]) -> Benign | None:
-    """`number of nan iterations: 0`: the word is always printed."""
-    if s.role != "counter" or not s.values or any(v != 0 for v in s.values):
-        return None
-    return Benign(
-        s.name, s.rank, s.lines[:1], f"{s.name} is a counter and stays 0; its name is printed in every line."
-    )
-
-
-def zero_loss_with_gradient(s: Series, series: Sequence[Series]) -> Benign | None:
-    """GRPO prints about β × KL as its loss: 0 at the start, while gradients and reward spread are above 0."""
-    if s.role != "loss" or not any(v == 0.0 for v in s.values):
-        return None
-    same = [o for o in series if (o.source, o.rank, o.attempt) == (s.source, s.rank, s.attempt)]
-    norm, spread = select_role("grad_norm", same), select_role("reward_std", same)
-    if norm is None or spread is None:
-        return None
-    lines = tuple(line for line, v in zip(s.lines, s.values, strict=True) if v == 0.0)
-    alive = {n for n, v in zip(norm.lines, norm.values, strict=True) if v > 0} & {
-        n for n, v in zip(spread.lines, spread.values, strict=True) if v > 0
-    }
-    if not lines or not set(lines) <= alive:
-        return None
-    return Benign(
-        s.name,
-        s.rank,
-        lines,
-        "A loss of 0 with a gradient norm and a reward spread above 0 is normal in GRPO: the printed loss is "
-        "about β × KL, which starts at 0.",
-    )
-
-
-def chance_level_start(s: Series, series: Sequence[Series]) -> Benign | None:
-    """The first record at ln 2 (or ln of a usual number of classes), later ones below."""
-    if s.role not in ("loss", "loss_term") or len(s.values) < 3:
-        return None
-    first = s.values[0]
-    level = next(
-        (c for c in (2, 10, 100, 1000) if abs(first - math.log(c)) < CHANCE_MARGIN * math.log(c)), None
-    )
-    if level is None or not s.values[-1] < 0.95 * first:
-        return None
-    return Benign(
-        s.name,
-        s.rank,
-        (s.lines[0],),
-        f"The first value {show(first)} is ln {level}, chance level: the right start.",
-    )
-
-
-RECOGNISERS: tuple[Callable[[Series, Sequence[Series]], Benign | None], ...] = (
-    loss_scale_search,
-    zero_rate_at_start,
-    first_norm_nan,
-    single_nonfinite,
-    nan_counter_zero,
-    zero_loss_with_gradient,
-    chance_level_start,
-)
-
-
-def benign(series: Sequence[Series]) -> list[Benign]:
-    """Every recogniser over every series, in order of lines."""
-    found = [b for s in series for recognise in RECOGNISERS if (b := recognise(s, series)) is not None]
-    return sorted(found, key=lambda b: (b.lines[0] if b.lines else 0, b.series))

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from .curves import Benign, CurveFinding, benign, curve_findings
+from .benign import Benign, benign
+from .curves import CurveFinding, curve_findings
 from .model import Series
 from .rank_detectors import missing, rank_differs, rank_ratio
 from .series import Firing, earliest, fire, first_run, robust_z, select, show, smooth, where

@@ -1,8 +1,8 @@
 """One line of text → the step it reports and its (name, value) pairs.
 
 Nearly all metric lines are `name separator number` in some order, so one expression reads
-them all; `SPECIAL` holds the few forms that it would misread, `Table` those whose names
-stand in an earlier line. Nothing here keeps state between lines except `Table`.
+them all; `SPECIAL` holds the few forms that it would misread. Nothing here keeps state between lines;
+`metric_tables` reads the forms whose names stand in an earlier line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _PAIR = re.compile(
     r"(?: {0,3}/ {0,3}(\d{1,12})(?![\w.]))?"  # 6 total
 )
 _EPOCH = re.compile(
-    r"(?<![A-Za-z])[Ee]po(?:ch)?(?:s(?=[\s:\[(=#]{0,4}\d{1,7} ?/))?[\s:\[(=#]{0,4}(\d{1,7}(?:\.\d{1,9})?)(?: ?/ ?(\d{1,7}))?"
+    r"(?<![A-Za-z])[Ee]po(?:ch)?(?:s(?=[\s:\[(=#]{0,4}\d{1,7} ?/))?[\s:\[(=#]{0,4}"
+    r"(\d{1,7}(?:\.\d{1,9})?)(?: ?/ ?(\d{1,7}))?"
 )
 _FRACTION = re.compile(
     r"(?<![\w./:\-])(?<!% \()(?<!%\()(\d{1,9}) {0,2}/ {0,2}(\d{1,9})(?=$|[\]\s),:|\[(]|\.{3})"
@@ -200,10 +201,10 @@ PRIORITY = {"step": 4, "batch": 3, "episode": 2, "epoch": 1, None: 0}
 
 
 def _take_counter(record: Record, name: Name, match: re.Match[str]) -> None:
-    _count(record, name, match[4], match[6] or "", match.span(4), match.span(6))
+    count(record, name, match[4], match[6] or "", match.span(4), match.span(6))
 
 
-def _count(
+def count(
     record: Record, name: Name, digits: str, total: str, at: tuple[int, int], total_at: tuple[int, int] | None
 ) -> None:
     """Takes a counter of the line, if it is of a better kind than the one it has."""
@@ -338,89 +339,3 @@ SPECIAL: tuple[tuple[str, Callable[[str], Record | None]], ...] = (
     ("alidation loss ", _tacotron),
     ("global_step/sec", _estimator),
 )
-
-
-class Table:
-    """Numbers under a header line: CSV, Markdown, `|` columns, YOLO's loose columns."""
-
-    def __init__(self) -> None:
-        self.names: tuple[Name, ...] = ()
-        self.separator: str | None = None
-        self.misses = 0
-
-    def header(self, text: str) -> bool:
-        """Takes the line as a header if it is nothing but names, one of a known metric or counter."""
-        if len(text) > 1000 or any(c in text for c in "=:;{}") or _DIGIT.search(text):
-            return False
-        cells, separator = _cells(text)
-        if len(cells) < 2 or len(cells) > 60:
-            return False
-        names = [name_of(cell) if _CELL.fullmatch(cell) else None for cell in cells]
-        if None in names or sum(n is not None and n.kind not in ("plain", "setting") for n in names) < 2:
-            return False
-        self.names, self.separator, self.misses = tuple(n for n in names if n is not None), separator, 0
-        return True
-
-    def row(self, text: str) -> Record | None:
-        """A row of the table in force; after a few lines of other shape the table is over."""
-        if not self.names:
-            return None
-        cells, _ = _cells(text, self.separator)
-        if not cells or all(set(cell) <= set("-=:+ ") for cell in cells):
-            return None
-        values = [_value(cell) for cell in cells[: len(self.names)]]
-        numbers = sum(v is not None for v in values)
-        loose = self.separator is None
-        if loose and (numbers < len(values) or len(values) < len(self.names)):
-            numbers = 0
-        if (
-            len(values) < len(self.names)
-            or (not loose and len(cells) != len(self.names))
-            or numbers < 2
-            or numbers < (len(values) + 1) // 2
-        ):
-            self.misses += 1
-            if self.misses > 20:
-                self.names = ()
-            return None
-        self.misses = 0
-        record = Record()
-        for name, cell, value in zip(self.names, cells, values, strict=False):
-            if value is None:
-                continue
-            if name.kind in ("step", "batch", "epoch", "episode"):
-                digits, _, total = cell.partition("/")
-                _count(record, name, digits, total if total.isdigit() else "", (0, 0), None)
-            elif name.kind in ("metric", "plain"):
-                record.pairs.append((name, value))
-        record.bar = loose and ("%|" in text or "━" in text)
-        return record if record.pairs else None
-
-
-_DIGIT = re.compile(r"\d{3}|(?<![A-Za-z@])\d+\.\d")
-_CELL = re.compile(r"['\"]?[A-Za-z_#][\w .()/@%#\-]{0,39}['\"]?")
-_CELL_VALUE = re.compile(rf"['\"]?({NUMBER})(%|[kKMGT](?:i?B)?|s|ms)?(?:/\d{{1,9}})?:?['\"]?")
-
-
-def _value(cell: str) -> float | None:
-    match = _CELL_VALUE.fullmatch(cell)
-    return number(match[1], match[2] or "") if match is not None else None
-
-
-def _cells(text: str, separator: str | None = "") -> tuple[list[str], str | None]:
-    """Cells and the separator; None is white space."""
-    if separator == "":
-        stripped = text.strip()
-        if "|" in stripped.strip("|"):
-            separator = "|"
-        elif "\t" in stripped:
-            separator = "\t"
-        elif "," in stripped:
-            separator = ","
-        else:
-            separator = None
-    if separator is None:
-        return text.split(), None
-    return [
-        cell.strip() for cell in text.strip().strip(separator if separator == "|" else "\n").split(separator)
-    ], separator

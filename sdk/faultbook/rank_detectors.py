@@ -165,7 +165,7 @@ def missing(predicate: Predicate, series: Sequence[Series], warmup: int) -> Firi
                         other,
                         absent,
                         (
-                            f"{s.name} is missing {where(other, absent)}, where {other.name} is still printed; "
+                            f"{s.name} is missing {where(other, absent)}, where {other.name} is printed; "
                             f"its last value before was {show(_last_before(s, other.lines[absent]))}."
                         ),
                     )

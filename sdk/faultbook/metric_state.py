@@ -1,0 +1,148 @@
+"""What is remembered between metric lines: counters and attempts, and the series under construction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .metric_forms import Record
+from .metric_names import Name
+from .model import Series
+
+MAX_SERIES = 4000
+"""More names than this in one source are not metrics; further ones are left out."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One counter (its name and total) within an attempt."""
+
+    first: float
+    last: float
+    interval: float = 0.0
+    epoch: float | None = None
+    records: int = 1
+    line: int = 0
+    offset: float = 0.0
+    """Steps of finished rounds of a counter that restarts with each epoch."""
+
+
+class Counter:
+    """Where one rank stands: turns counters of any kind into steps that only grow within an attempt."""
+
+    __slots__ = ("attempt", "epoch", "records", "seen", "step")
+
+    def __init__(self) -> None:
+        self.attempt = 0
+        self.records = 0
+        self.seen: dict[tuple[str, float | None], _Seen] = {}
+        self.epoch: float | None = None
+        self.step: float | None = None
+
+    def restart(self) -> None:
+        if self.records:
+            self.attempt += 1
+            self.records = 0
+            self.seen.clear()
+            self.epoch = self.step = None
+
+    def move(self, record: Record, line: int) -> float | None:
+        """The step of the record on the axis of this rank; may open a new attempt."""
+        value = record.step
+        if value is None:
+            return self.step
+        key = (record.counter if record.kind != "epoch" else "epoch", record.total)
+        epoch = record.epoch if record.epoch is not None else self.epoch
+        seen = self.seen.get(key)
+        if seen is not None and value <= seen.last:
+            if self._new_round(record, seen, epoch, line):
+                seen.offset += record.total or seen.last
+                seen.first, seen.last, seen.records = value, value, 0
+            elif value < seen.last:
+                fallen = seen.last - value > 4 * max(seen.interval, 0.0 if record.kind == "epoch" else 1.0)
+                if fallen or (value <= seen.first and seen.records >= 3 and seen.last > seen.first):
+                    self.restart()
+                    seen = None
+                else:
+                    # Two loops that count in turn, or ranks that print into one file.
+                    return value + seen.offset
+        if seen is None:
+            seen = self.seen[key] = _Seen(value, value, line=line, epoch=epoch)
+        else:
+            gap = value - seen.last
+            if gap > 0:
+                seen.interval = min(gap, seen.interval * 1.5) if seen.interval else gap
+            seen.last, seen.epoch, seen.line = value, epoch, line
+            seen.records += 1
+        if record.epoch is not None:
+            self.epoch = record.epoch
+        self.step = value + seen.offset
+        return self.step
+
+    @staticmethod
+    def _new_round(record: Record, seen: _Seen, epoch: float | None, line: int) -> bool:
+        """Whether a counter that did not grow restarted within the same attempt."""
+        if record.kind == "epoch":
+            return False
+        if epoch is not None and seen.epoch is not None and epoch > seen.epoch:
+            return record.step != seen.last or record.kind == "batch"
+        if record.epoch is not None or epoch is not None:
+            return False
+        if record.step == seen.last:
+            return record.bar and record.step == record.total and line != seen.line
+        complete = record.total is not None and seen.last >= 0.9 * record.total
+        return complete or record.kind == "batch"
+
+
+class Collector:
+    """Series under construction."""
+
+    def __init__(self, source: int) -> None:
+        self.source = source
+        self.data: dict[
+            tuple[str, int | None, int], tuple[Name, list[float | None], list[float], list[int]]
+        ] = {}
+
+    def add(self, record: Record, rank: int | None, attempt: int, step: float | None, line: int) -> None:
+        data, redraw = self.data, record.bar
+        for name, value in record.pairs:
+            key = (name.text, rank, attempt)
+            entry = data.get(key)
+            if entry is None:
+                if len(data) >= MAX_SERIES:
+                    continue
+                entry = data[key] = (name, [], [], [])
+            _, steps, values, lines = entry
+            if redraw and steps and steps[-1] == step:
+                values[-1], lines[-1] = value, line
+            else:
+                steps.append(step)
+                values.append(value)
+                lines.append(line)
+
+    def finish(self) -> list[Series]:
+        result = []
+        for (text, rank, attempt), (name, steps, values, lines) in self.data.items():
+            if len(values) == 1 and steps[0] is None and name.role in ("lr", "temperature", None):
+                continue  # a setting that was printed once
+            result.append(
+                Series(
+                    name=text,
+                    role=name.role,
+                    source=self.source,
+                    rank=rank,
+                    attempt=attempt,
+                    steps=_axis(steps),
+                    values=tuple(values),
+                    lines=tuple(lines),
+                )
+            )
+        return result
+
+
+def _axis(steps: Sequence[float | None]) -> tuple[float, ...]:
+    """Steps as printed, or record numbers where none are or many records share one."""
+    known = [s for s in steps if s is not None]
+    if len(known) < len(steps) or len(set(known)) * 2 <= len(known):
+        return tuple(float(i) for i in range(len(steps)))
+    return tuple(known)
