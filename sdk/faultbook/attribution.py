@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from . import lines
 from .model import Line, Source
+from .sources import open_stream
 
 Writer = tuple[int, "int | None", "int | None", "int | None", "str | None"]
 """(source, rank, local rank, task, host): who printed a line, as far as its prefix tells."""
@@ -42,16 +43,20 @@ class Record:
 _ABOUT = re.compile(
     r"^\s*(?:time|host|rank|exitcode|error_file|traceback) *: |\(exitcode: |crashed with exit code|noticed that process rank"
     r"|srun: |slurmstepd|Killed process|oom-kill:|NVRM: Xid|exits with return code|Sending process \d|Process name: \[\["
-    r"|Terminating process \d|Killing subprocess \d|death signal|will restart worker group")
+    r"|Terminating process \d|Killing subprocess \d|death signal|will restart worker group"
+)
 _FIELD = re.compile(
     r"\b(?P<key>world[_ ]?size|local[_ ]rank|global[_ ]rank|rank|pid|host(?:name)?|node)[ \"']{0,2}[=:] ?[\"']?(?P<value>[\w.\-]{1,80})",
-    re.IGNORECASE)
+    re.IGNORECASE,
+)
 _MEMBER = re.compile(r"GLOBAL_RANK: (?P<rank>\d+), MEMBER: \d+/(?P<world>\d+)")
 _JOINED = re.compile(r"\d+/(?P<world>\d+) clients joined")
 _NRANKS = re.compile(r"\bnranks (?P<world>\d{1,6})\b")
 _BODY_RANK = re.compile(
     r"(?:\brank[=:](?P<end>\d{1,6})\s*$|\| +rank[ =:](?P<bar>\d{1,6}) +\||^\W{0,3}(?:Process )?rank[ :]{1,2}(?P<head>\d{1,6})\b"
-    r"|\bstep \d+ rank (?P<step>\d{1,6})\b|^world_size=\d+ rank=(?P<banner>\d{1,6})\b)", re.IGNORECASE)
+    r"|\bstep \d+ rank (?P<step>\d{1,6})\b|^world_size=\d+ rank=(?P<banner>\d{1,6})\b)",
+    re.IGNORECASE,
+)
 _GROUPS = re.compile(r"groups?\W{0,4}(?P<groups>\[\[[\d, \[\]]+\]\])", re.IGNORECASE)
 _GLUED_NEWS = re.compile(r"(?<=[^\s\w.\-])(?=(?:srun: |slurmstepd|mpirun noticed|KeyboardInterrupt\b))")
 
@@ -90,12 +95,20 @@ class Attribution:
         return known
 
 
-def read_text(source: Source) -> Iterator[tuple[int, str]]:
-    """(line number, text) of a small source; the scanner's own reader where it is needed for more."""
-    from . import scan
+_PIECE = 1 << 20
 
-    for record in scan.records(source):
-        yield record.line, record.text
+
+def read_text(source: Source) -> Iterator[tuple[int, str]]:
+    """(line number, text) of a whole source; a line longer than 1 MiB comes in pieces of one number."""
+    number = 1
+    with open_stream(source) as stream:
+        while True:
+            raw = stream.readline(_PIECE)
+            if not raw:
+                return
+            yield number, raw.decode("utf-8", "replace").rstrip("\r\n")
+            if raw.endswith(b"\n"):
+                number += 1
 
 
 def parse_all(sources: Iterable[Source], texts: Mapping[int, Iterable[tuple[int, str]]]) -> list[Record]:
@@ -109,7 +122,9 @@ def parse_all(sources: Iterable[Source], texts: Mapping[int, Iterable[tuple[int,
                     about = bool(_ABOUT.search(line.body[:400])) or line.stream in ("kernel", "scheduler")
                     if about:
                         line = _prefix_only(part, line)
-                    found.append(Record(source.index, number, line.body, line, None, source.attempt or 0, part, about))
+                    found.append(
+                        Record(source.index, number, line.body, line, None, source.attempt or 0, part, about)
+                    )
     return found
 
 
@@ -118,8 +133,16 @@ def _prefix_only(text: str, line: Line) -> Line:
     prefix = text[: len(text) - len(line.body)] if text.endswith(line.body) else ""
     writer = lines.parse(prefix + "x") if prefix else Line(body="")
     return Line(
-        body=line.body, rank=writer.rank, local_rank=writer.local_rank, task=writer.task, host=writer.host or line.host,
-        pid=writer.pid, stream=line.stream, time=line.time, clock=line.clock, level=line.level,
+        body=line.body,
+        rank=writer.rank,
+        local_rank=writer.local_rank,
+        task=writer.task,
+        host=writer.host or line.host,
+        pid=writer.pid,
+        stream=line.stream,
+        time=line.time,
+        clock=line.clock,
+        level=line.level,
     )
 
 
@@ -147,8 +170,8 @@ def learn(records: Sequence[Record], sources: Mapping[int, Source]) -> Attributi
             if member:
                 worlds[int(member["world"])] += 1
                 fields.setdefault("rank", member["rank"])
-            if "group" in lowered and not known.groups:
-                known.groups = _read_groups(body)
+        if "group" in lowered and not known.groups:
+            known.groups = _read_groups(body)
         for expression in (_JOINED, _NRANKS):
             if "joined" in lowered or "nranks" in lowered:
                 found = expression.search(body)
@@ -189,7 +212,9 @@ def learn(records: Sequence[Record], sources: Mapping[int, Source]) -> Attributi
 
 
 def _number(value: str | None) -> int | None:
-    return int(value) if value is not None and value.isascii() and value.isdigit() and len(value) < 9 else None
+    return (
+        int(value) if value is not None and value.isascii() and value.isdigit() and len(value) < 9 else None
+    )
 
 
 def _read_groups(body: str) -> tuple[tuple[int, ...], ...]:
@@ -197,17 +222,20 @@ def _read_groups(body: str) -> tuple[tuple[int, ...], ...]:
     if not match:
         return ()
     return tuple(
-        tuple(int(n) for n in re.findall(r"\d{1,6}", members)) for members in re.findall(r"\[([\d, ]+)\]", match["groups"])
+        tuple(int(n) for n in re.findall(r"\d{1,6}", members))
+        for members in re.findall(r"\[([\d, ]+)\]", match["groups"])
     )
 
 
 def rank_of(record: Record, known: Attribution, source: Source | None) -> int | None:
     """The global rank of the writer of a record."""
     line = record.parsed
-    if record.about and line.rank is None and (line.task is None or line.stream == "scheduler"):
-        if source is None or source.rank is None:
-            return None
-    if line.rank is not None and (source is None or source.rank is None or f"[rank{line.rank}]" in record.text[:200]):
+    not_own = record.about and line.rank is None and (line.task is None or line.stream == "scheduler")
+    if not_own and (source is None or source.rank is None):
+        return None
+    if line.rank is not None and (
+        source is None or source.rank is None or f"[rank{line.rank}]" in record.text[:200]
+    ):
         return line.rank
     if source is not None and source.rank is not None:
         return source.rank

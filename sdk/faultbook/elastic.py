@@ -93,8 +93,12 @@ def read_error_file(text: str) -> ErrorFile | None:
         callstack = stack
     if not callstack and "Traceback (most recent call last)" in message:
         callstack = message
-    timestamp = int(float(stamp)) if isinstance(stamp, (int, float)) or (
-        isinstance(stamp, str) and re.fullmatch(r"\d{1,12}(\.\d{0,9})?", stamp)) else None
+    timestamp = (
+        int(float(stamp))
+        if isinstance(stamp, (int, float))
+        or (isinstance(stamp, str) and re.fullmatch(r"\d{1,12}(\.\d{0,9})?", stamp))
+        else None
+    )
     if not message and not callstack:
         return None
     raised = from_callstack(callstack, message)
@@ -139,7 +143,7 @@ def _read_block(texts: Sequence[Text], start: int, source: int) -> tuple[Summary
 
     root_of_item = False
     while position < len(texts):
-        line, body = texts[position]
+        line, body = texts[position].line, texts[position].body
         field = _FIELD.match(body)
         if _HEAD.match(body):
             if failures or current:
@@ -158,7 +162,11 @@ def _read_block(texts: Sequence[Text], start: int, source: int) -> tuple[Summary
                 stack = [field["value"]]
         elif in_stack and (body.startswith("  ") or not body.strip()):
             stack.append(body[2:])
-        elif body.startswith(("Failures:", "----")) or not body.strip() or body.strip() == "(no other failures)":
+        elif (
+            body.startswith(("Failures:", "----"))
+            or not body.strip()
+            or body.strip() == "(no other failures)"
+        ):
             in_stack = False
         elif _FAILED.match(body) or (not in_stack and position - start > 4 and not current):
             break
@@ -194,6 +202,4 @@ def _failure(fields: dict[str, str], stack: Iterable[str], root: bool, line: int
 
 def pid_ranks(summaries: Iterable[Summary]) -> dict[int, int]:
     """pid → global rank, from all blocks."""
-    return {
-        f.pid: f.rank for s in summaries for f in s.failures if f.pid is not None and f.rank is not None
-    }
+    return {f.pid: f.rank for s in summaries for f in s.failures if f.pid is not None and f.rank is not None}

@@ -10,19 +10,46 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from . import elastic, events, exceptions, progress
+from . import elastic, events, exceptions
+from . import progress as progress_of
 from .attribution import Attribution, Record, by_writer
 from .elastic import ErrorFile, Summary
 from .exceptions import Raised, Text
 from .flight_recorder import FlightRecorderFinding
 from .model import Event, Source
 
-_SIGNALS = {"Killed": -9, "Aborted": -6, "Segmentation fault": -11, "Bus error": -7, "Terminated": -15,
-            "Floating point exception": -8, "Illegal instruction": -4, "Interrupt": -2, "Hangup": -1}
-_SIGNAL_NAMES = {"SIGKILL": -9, "SIGABRT": -6, "SIGSEGV": -11, "SIGBUS": -7, "SIGTERM": -15, "SIGFPE": -8, "SIGILL": -4,
-                 "SIGINT": -2, "SIGHUP": -1}
+_SIGNALS = {
+    "Killed": -9,
+    "Aborted": -6,
+    "Segmentation fault": -11,
+    "Bus error": -7,
+    "Terminated": -15,
+    "Floating point exception": -8,
+    "Illegal instruction": -4,
+    "Interrupt": -2,
+    "Hangup": -1,
+}
+_SIGNAL_NAMES = {
+    "SIGKILL": -9,
+    "SIGABRT": -6,
+    "SIGSEGV": -11,
+    "SIGBUS": -7,
+    "SIGTERM": -15,
+    "SIGFPE": -8,
+    "SIGILL": -4,
+    "SIGINT": -2,
+    "SIGHUP": -1,
+}
 _EXIT_CODE = re.compile(r"(?:exit code|return code) (\d{1,3})")
-SIGNAL_WORDS = {-4: "SIGILL", -6: "SIGABRT", -7: "SIGBUS", -8: "SIGFPE", -9: "SIGKILL", -11: "SIGSEGV", -15: "SIGTERM"}
+SIGNAL_WORDS = {
+    -4: "SIGILL",
+    -6: "SIGABRT",
+    -7: "SIGBUS",
+    -8: "SIGFPE",
+    -9: "SIGKILL",
+    -11: "SIGSEGV",
+    -15: "SIGTERM",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +87,11 @@ class Case:
     events: Sequence[Event] = ()
     summaries: Sequence[Summary] = ()
     exits: dict[int, Exit] = field(default_factory=dict)
-    progress: progress.Progress = field(default_factory=progress.Progress)
+    progress: progress_of.Progress = field(default_factory=progress_of.Progress)
     flight: FlightRecorderFinding | None = None
     error_files: Mapping[int, tuple[int, ErrorFile]] = field(default_factory=dict)
     """rank → (source, file)"""
-    stop: progress.Stop | None = None
+    stop: progress_of.Stop | None = None
     hung: str = ""
     """Why the job counts as hung although it was ended from outside."""
 
@@ -79,7 +106,13 @@ class Case:
 
     @property
     def per_rank_files(self) -> bool:
-        return sum(s.kind == "log" and (s.rank is not None or s.local_rank is not None) for s in self.sources.values()) > 1
+        return (
+            sum(
+                s.kind == "log" and (s.rank is not None or s.local_rank is not None)
+                for s in self.sources.values()
+            )
+            > 1
+        )
 
     @property
     def without_log(self) -> tuple[int, ...]:
@@ -91,7 +124,9 @@ class Case:
             if source.kind == "log":
                 rank = source.rank
                 if rank is None and source.local_rank is not None:
-                    rank = self.known.global_of_local(source.local_rank, source.node or self.known.node_of_source.get(source.index))
+                    rank = self.known.global_of_local(
+                        source.local_rank, source.node or self.known.node_of_source.get(source.index)
+                    )
                 if rank is not None:
                     have.add(rank)
         return tuple(r for r in self.world if r not in have)
@@ -111,14 +146,19 @@ class Case:
         return found
 
 
-def gather(records: Sequence[Record], sources: Mapping[int, Source], known: Attribution, attempt: int,
-           error_files: Mapping[int, ErrorFile] | None = None) -> Case:
+def gather(
+    records: Sequence[Record],
+    sources: Mapping[int, Source],
+    known: Attribution,
+    attempt: int,
+    error_files: Mapping[int, ErrorFile] | None = None,
+) -> Case:
     """The evidence of one attempt; `error_files` by source index."""
     case = Case(attempt, sources, known, records)
     raised: list[Raised] = []
     summaries: list[Summary] = []
     for (source, rank, local, _, host), own in by_writer(records).items():
-        texts = [Text(r.line, r.body) for r in own]
+        texts = [Text(r.line, r.body, "[rank" in r.text[:160]) for r in own]
         blocks = elastic.read_summaries(texts, source)
         summaries.extend(replace(b, attempt=attempt) for b in blocks)
         covered = [(b.first, b.last) for b in blocks]
@@ -128,14 +168,26 @@ def gather(records: Sequence[Record], sources: Mapping[int, Source], known: Attr
             at, hooked = ranks.get(found.first, (rank, False))
             if found.process is not None:
                 at = known.global_of_local(found.process, host)
-            raised.append(replace(found, source=source, rank=at, local_rank=local, node=host, attempt=attempt, uncaught=hooked))
+            raised.append(
+                replace(
+                    found,
+                    source=source,
+                    rank=at,
+                    local_rank=local,
+                    node=host,
+                    attempt=attempt,
+                    uncaught=hooked,
+                )
+            )
     case.summaries = summaries
     for summary in summaries:
         for failure in summary.failures:
             if failure.rank is not None:
                 known.seen_ranks.add(failure.rank)
                 if failure.raised is not None:
-                    raised.append(replace(failure.raised, source=summary.source, rank=failure.rank, attempt=attempt))
+                    raised.append(
+                        replace(failure.raised, source=summary.source, rank=failure.rank, attempt=attempt)
+                    )
     case.error_files = _error_files(error_files or {}, sources, known)
     for rank, (source, file) in case.error_files.items():
         if file.raised is not None:
@@ -143,7 +195,7 @@ def gather(records: Sequence[Record], sources: Mapping[int, Source], known: Attr
     case.events = read_events(records)
     case.exits = _exits(case)
     case.raised = _without_repeats(raised)
-    case.progress = progress.of_records(records)
+    case.progress = progress_of.of_records(records)
     return case
 
 
@@ -153,12 +205,15 @@ def read_events(records: Iterable[Record]) -> list[Event]:
     for record in records:
         for index, detail in events.matches(record.text):
             line = replace(record.parsed, rank=record.rank)
-            found.append(events.event_at(index, detail, record.source, record.line, record.text, line, record.attempt))
+            found.append(
+                events.event_at(index, detail, record.source, record.line, record.text, line, record.attempt)
+            )
     return found
 
 
-def _error_files(files: Mapping[int, ErrorFile], sources: Mapping[int, Source],
-                 known: Attribution) -> dict[int, tuple[int, ErrorFile]]:
+def _error_files(
+    files: Mapping[int, ErrorFile], sources: Mapping[int, Source], known: Attribution
+) -> dict[int, tuple[int, ErrorFile]]:
     found = {}
     for index, file in files.items():
         source = sources[index]
@@ -208,15 +263,27 @@ def _exits(case: Case) -> dict[int, Exit]:
         elif event.kind == "spawn_exit":
             code = detail.get("exitcode")
             if code is None:
-                code = _SIGNAL_NAMES.get(str(detail.get("signal")), None)
+                code = _SIGNAL_NAMES.get(str(detail.get("signal")))
             if isinstance(code, int):
-                add(case.known.global_of_local(detail["process"], event.node), code, event.source, event.line, "spawn")
+                add(
+                    case.known.global_of_local(detail["process"], event.node),
+                    code,
+                    event.source,
+                    event.line,
+                    "spawn",
+                )
         elif event.kind == "mpi_exit":
             add(detail["named"], -detail["signal"], event.source, event.line, "mpi")
         elif event.kind == "composer_crash":
             add(detail["named"], detail["exitcode"], event.source, event.line, "composer")
         elif event.kind == "deepspeed_exit":
-            add(case.known.global_of_local(detail["local_rank"], event.node), detail["exitcode"], event.source, event.line, "deepspeed")
+            add(
+                case.known.global_of_local(detail["local_rank"], event.node),
+                detail["exitcode"],
+                event.source,
+                event.line,
+                "deepspeed",
+            )
     return found
 
 
@@ -226,8 +293,12 @@ def _without_repeats(raised: Sequence[Raised]) -> list[Raised]:
     kept: dict[tuple[object, ...], Raised] = {}
     for found in sorted(raised, key=lambda r: order[r.origin]):
         where = found.cause.user_frame
-        key = (found.rank, exceptions.last_name(found.cause.type), found.cause.message[:120].strip(),
-               (where.file, where.line) if where else None)
+        key: tuple[object, ...] = (
+            found.rank,
+            exceptions.last_name(found.cause.type),
+            found.cause.message[:120].strip(),
+            (where.file, where.line) if where else None,
+        )
         if found.rank is None:
             key = (*key, found.source, found.first)
         kept.setdefault(key, found)

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-Kind = Literal["own", "communication", "interrupt", "launcher", "launcher_fault", "pair", "fatal"]
+Kind = Literal["own", "communication", "interrupt", "launcher", "launcher_fault", "pair", "fatal", "cut"]
 """own: this process did something wrong. communication: it only lost, or waited for, others.
 interrupt: someone pressed Ctrl-C. launcher: a launcher repeating what a child did.
 launcher_fault: the launcher itself failed. pair: a check of another rank's state.
-fatal: a faulthandler dump (signal)."""
+fatal: a faulthandler dump (signal). cut: a traceback without its last line, which says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,34 +104,63 @@ class Text(NamedTuple):
 
     line: int
     body: str
+    hooked: bool = False
+    """Printed under torch's `[rankN]:` prefix: there a bare exception line is one, also without its traceback."""
 
 
 _LIBRARY = re.compile(
     r"(?:site-packages|dist-packages|/lib/python\d|\\lib\\|<frozen|<string>|<__array|/torch/|/bin/(?:torchrun|accelerate"
-    r"|deepspeed|horovodrun)|^\.\./|lightning/pytorch|transformers/trainer)", re.I)
-_LAUNCHER_FILE = re.compile(r"(?:/bin/(?:torchrun|accelerate|deepspeed|composer|horovodrun|colossalai)$"
-                            r"|torch/distributed/(?:run|launch)\.py$|torch/distributed/launcher/)")
-_LAUNCHER_TYPES = frozenset({
-    "ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "SignalException",
-})
-_START = re.compile(r"(?:^|[^\w])(?P<original>Original )?(?:Exception Group )?Traceback \(most recent call last\)")
-_FRAME = re.compile(r'^\s*(?:File|at) "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9})(?:,? in (?P<function>[^\s,]{1,300}))?')
-_RICH_FRAME = re.compile(r"^\s*│\s+(?P<file>[^\s:│][^:│]{0,500}):(?P<line>\d{1,9}) in (?P<function>[^\s│]{1,200})")
+    r"|deepspeed|horovodrun)|^\.\./|lightning/pytorch|transformers/trainer)",
+    re.I,
+)
+_LAUNCHER_FILE = re.compile(
+    r"(?:/bin/(?:torchrun|accelerate|deepspeed|composer|horovodrun|colossalai)$"
+    r"|torch/distributed/(?:run|launch)\.py$|torch/distributed/launcher/)"
+)
+_LAUNCHER_TYPES = frozenset(
+    {
+        "ChildFailedError",
+        "CalledProcessError",
+        "ProcessRaisedException",
+        "ProcessExitedException",
+        "SignalException",
+    }
+)
+_START = re.compile(
+    r"(?:^|[^\w])(?P<original>Original )?(?:Exception Group )?Traceback \(most recent call last\)"
+)
+_FRAME = re.compile(
+    r'^\s*(?:File|at) "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9})(?:,? in (?P<function>[^\s,]{1,300}))?'
+)
+_RICH_FRAME = re.compile(
+    r"^\s*│\s+(?P<file>[^\s:│][^:│]{0,500}):(?P<line>\d{1,9}) in (?P<function>[^\s│]{1,200})"
+)
 _RICH_EDGE = re.compile(r"^\s*[╭╰│]")
 _GROUP_EDGE = re.compile(r"^\s*(?:\| ?|\+-?\+?-{3,}[ \d]*-*|\+ )")
-_HEADER = re.compile(r"^(?P<type>[A-Za-z_][\w.]{0,200}(?:\([A-Za-z_]\w*\))?)(?::(?:\s|$)(?P<message>.*))?$", re.S)
-_ERROR_NAME = re.compile(r"(?:Error|Exception|Interrupt|Exit|Warning|Iteration|Failed|Failure|Group|Timeout|Empty|Full|Abort\w*"
-                         r"|Fault|Died)(?:\([A-Za-z_]\w*\))?$")
-_CHAIN = re.compile(r"(?:During handling of the above exception, another exception occurred"
-                    r"|The above exception was the direct cause of the following exception)")
+_HEADER = re.compile(
+    r"^(?P<type>[A-Za-z_][\w.]{0,200}(?:\([A-Za-z_]\w*\))?)(?::(?:\s|$)(?P<message>.*))?$", re.S
+)
+_ERROR_NAME = re.compile(
+    r"(?:Error|Exception|Interrupt|Exit|Warning|Iteration|Failed|Failure|Group|Timeout|Empty|Full|Abort\w*"
+    r"|Fault|Died)(?:\([A-Za-z_]\w*\))?$"
+)
+_CHAIN = re.compile(
+    r"(?:During handling of the above exception, another exception occurred"
+    r"|The above exception was the direct cause of the following exception)"
+)
 _PROCESS = re.compile(r"-- Process (?P<process>\d{1,6}) terminated with the following error")
 _FATAL = re.compile(r"Fatal Python error: (?P<what>[A-Z][\w ]{0,60})")
-_FATAL_FRAME = re.compile(r'^\s*File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}) in (?P<function>\S{1,300})')
+_FATAL_FRAME = re.compile(
+    r'^\s*File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}) in (?P<function>\S{1,300})'
+)
 _FATAL_THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*most recent call first")
 _RECORD_HEAD = re.compile(
     r"^(?:\[?\d{4}-\d\d-\d\d[ T_]|[VIWEC]\d{3,4} \d\d:|\[[VIWEC]\d{3,4} |(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)\b|srun: |slurmstepd"
-    r"|={8,}|-{20,}|\{'|\{\"|terminate called|Fatal Python|Exception raised from|frame #)")
-_WRAPPERS = frozenset({"BackendCompilerFailed", "ExceptionGroup", "BaseExceptionGroup", "RayTaskError", "TrainingFailedError"})
+    r"|={8,}|-{20,}|\{'|\{\"|terminate called|Fatal Python|Exception raised from|frame #)"
+)
+_WRAPPERS = frozenset(
+    {"BackendCompilerFailed", "ExceptionGroup", "BaseExceptionGroup", "RayTaskError", "TrainingFailedError"}
+)
 _MESSAGE_LINES = 12
 
 _COMMUNICATION = re.compile(
@@ -141,13 +170,28 @@ _COMMUNICATION = re.compile(
     r"|client socket has (?:timed out|failed)|recvValue failed|sendBytes failed|Socket Timeout|connectFullMesh"
     r"|failed to recv, got 0 bytes|Timed out after \d+ seconds waiting for clients|Timed out initializing process group"
     r"|Application timeout caused pair closure|Horovod has been shut down|ActorDiedError|EngineDeadError"
-    r"|The actor died unexpectedly|Engine core initialization failed|worker_count=)")
-_COMMUNICATION_TYPES = frozenset({"DistBackendError", "DistNetworkError", "DistStoreError", "RendezvousConnectionError",
-                                  "RendezvousTimeoutError", "ActorDiedError", "EngineDeadError", "HorovodInternalError"})
-_CONNECTION_TYPES = frozenset({"ConnectionResetError", "BrokenPipeError", "ConnectionAbortedError", "EOFError"})
+    r"|The actor died unexpectedly|Engine core initialization failed|worker_count=)"
+)
+_COMMUNICATION_TYPES = frozenset(
+    {
+        "DistBackendError",
+        "DistNetworkError",
+        "DistStoreError",
+        "RendezvousConnectionError",
+        "RendezvousTimeoutError",
+        "ActorDiedError",
+        "EngineDeadError",
+        "HorovodInternalError",
+    }
+)
+_CONNECTION_TYPES = frozenset(
+    {"ConnectionResetError", "BrokenPipeError", "ConnectionAbortedError", "EOFError"}
+)
 _WEB = re.compile(r"(?:urllib3|requests|aiohttp|botocore|httpx|huggingface_hub|fsspec|gcsfs|s3fs)")
 _PAIR = re.compile(r"(?:params\[\d+\] in this process|inconsistent \d+ params|Duplicate GPU detected)")
-_OWN_IN_COMMUNICATION = re.compile(r"(?:EADDRINUSE|[Aa]ddress already in use|out of memory|peer access is not supported)")
+_OWN_IN_COMMUNICATION = re.compile(
+    r"(?:EADDRINUSE|[Aa]ddress already in use|out of memory|peer access is not supported)"
+)
 _QUEUE_TYPES = frozenset({"Empty", "StopIteration", "TimeoutError", "CancelledError"})
 """First parts of a chain that are how a library polls, never a cause."""
 
@@ -174,6 +218,8 @@ def is_communication(type_name: str, message: str, frames: Sequence[Frame] = ())
 def classify(raised: Raised) -> Kind:
     if raised.fatal:
         return "fatal"
+    if not raised.cause.type:
+        return "cut"
     name = last_name(raised.final.type)
     outermost = raised.parts[0].frames[0].file if raised.parts[0].frames else ""
     if name in _LAUNCHER_TYPES and raised.process is None:
@@ -198,14 +244,20 @@ def cause_of(parts: Sequence[Part]) -> Part:
     return parts[index]
 
 
-def unescaped(line: int, body: str) -> Iterator[Text]:
+def unescaped(line: int, body: str, hooked: bool = False) -> Iterator[Text]:
     """A traceback that was written into one line (JSON, wandb, kubectl), as its lines again."""
     if "\\n" in body and "Traceback (most recent call last)" in body:
-        plain = body.replace("\\r", "").replace("\\n", "\n").replace('\\"', '"').replace("\\t", "\t").replace("\\'", "'")
+        plain = (
+            body.replace("\\r", "")
+            .replace("\\n", "\n")
+            .replace('\\"', '"')
+            .replace("\\t", "\t")
+            .replace("\\'", "'")
+        )
         for piece in plain.split("\n"):
-            yield Text(line, piece)
+            yield Text(line, piece, hooked)
     else:
-        yield Text(line, body)
+        yield Text(line, body, hooked)
 
 
 class _Reader:
@@ -232,13 +284,21 @@ class _Reader:
     def _end_part(self) -> None:
         if self._frames or self._type:
             message = "\n".join(self._message).rstrip()
-            self._parts.append(Part(self._type, message, tuple(self._frames), self._first, self._last, self._nested))
+            self._parts.append(
+                Part(self._type, message, tuple(self._frames), self._first, self._last, self._nested)
+            )
         self._frames, self._type, self._message = [], "", []
         self._nested = False
 
     def end(self) -> None:
         if self._state == "fatal":
-            part = Part(f"Fatal Python error: {self._fatal}", "", tuple(reversed(self._frames)), self._first, self._last)
+            part = Part(
+                f"Fatal Python error: {self._fatal}",
+                "",
+                tuple(reversed(self._frames)),
+                self._first,
+                self._last,
+            )
             self.done.append(((part,), None, self._fatal))
             self._reset()
             self._parts, self._process = [], None
@@ -251,7 +311,7 @@ class _Reader:
         self._reset()
 
     def feed(self, text: Text) -> None:
-        line, body = text
+        line, body = text.line, text.body
         fatal = _FATAL.search(body)
         if fatal:
             self.end()
@@ -272,8 +332,12 @@ class _Reader:
         if self._state == "idle":
             if _CHAIN.search(body) and self._parts:
                 self._chained = True
+            elif text.hooked:
+                self._bare(line, body)
             return
-        body = _GROUP_EDGE.sub("", body, count=1) if _GROUP_EDGE.match(body) and not _FRAME.match(body) else body
+        body = (
+            _GROUP_EDGE.sub("", body, count=1) if _GROUP_EDGE.match(body) and not _FRAME.match(body) else body
+        )
         if _CHAIN.search(body):
             self._end_part()
             self._state, self._chained = "idle", True
@@ -281,6 +345,13 @@ class _Reader:
             self._feed_frames(line, body)
         else:
             self._feed_message(line, body)
+
+    def _bare(self, line: int, body: str) -> None:
+        header = _HEADER.match(body.rstrip())
+        if header and header["message"] and _ERROR_NAME.search(header["type"]):
+            self.end()
+            self._type, self._message, self._state = header["type"], [header["message"][:4000]], "message"
+            self._first = self._last = line
 
     def _start(self, line: int, nested: bool) -> None:
         wrapper = bool(self._type) and last_name(self._type) in _WRAPPERS
@@ -302,7 +373,9 @@ class _Reader:
         frame = _FRAME.match(body) or _RICH_FRAME.match(body)
         if frame:
             if len(self._frames) < 400:
-                self._frames.append(Frame(frame["file"].strip(), int(frame["line"]), frame["function"] or "<module>"))
+                self._frames.append(
+                    Frame(frame["file"].strip(), int(frame["line"]), frame["function"] or "<module>")
+                )
             self._last = line
             return
         if _RICH_EDGE.match(body) or not body.strip():
@@ -313,8 +386,12 @@ class _Reader:
                 self._frames[-1] = replace(self._frames[-1], code=code[:300])
             return
         header = _HEADER.match(body.rstrip())
-        if header and (_ERROR_NAME.search(header["type"]) or header["message"] is not None or "." in header["type"]
-                       or header["type"][0].isupper()):
+        if header and (
+            _ERROR_NAME.search(header["type"])
+            or header["message"] is not None
+            or "." in header["type"]
+            or header["type"][0].isupper()
+        ):
             self._type, self._message = header["type"], [(header["message"] or "")[:4000]]
             self._state, self._last = "message", line
 
@@ -355,7 +432,9 @@ class _Reader:
             elif self._frames:
                 self._frames = []
             self._last = line
-        elif body.strip() and not body.lstrip().startswith(("Extension modules", "<no Python frame>", "Python runtime state")):
+        elif body.strip() and not body.lstrip().startswith(
+            ("Extension modules", "<no Python frame>", "Python runtime state")
+        ):
             self.end()
             self.feed(Text(line, body))
 
@@ -364,7 +443,7 @@ def read(texts: Iterable[Text]) -> list[Raised]:
     """All exceptions in one writer's lines, in order."""
     reader = _Reader()
     for text in texts:
-        for piece in unescaped(text.line, text.body):
+        for piece in unescaped(text.line, text.body, text.hooked):
             reader.feed(piece)
     reader.end()
     return [

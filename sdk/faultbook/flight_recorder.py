@@ -18,9 +18,25 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 MAX_DUMP = 256 << 20
-_ALLOWED = {("collections", "OrderedDict"), ("collections", "defaultdict"), ("builtins", "set"),
-            ("builtins", "frozenset"), ("builtins", "complex"), ("builtins", "bytearray")}
-_UNEQUAL_BY_DESIGN = ("all_to_all", "alltoall", "scatter", "gather", "broadcast", "reduce", "send", "recv", "coalesced")
+_ALLOWED = {
+    ("collections", "OrderedDict"),
+    ("collections", "defaultdict"),
+    ("builtins", "set"),
+    ("builtins", "frozenset"),
+    ("builtins", "complex"),
+    ("builtins", "bytearray"),
+}
+_UNEQUAL_BY_DESIGN = (
+    "all_to_all",
+    "alltoall",
+    "scatter",
+    "gather",
+    "broadcast",
+    "reduce",
+    "send",
+    "recv",
+    "coalesced",
+)
 """Operations whose members legally hold different sizes (all_reduce and all_gather must agree,
 see `_comparable`)."""
 _EQUAL = ("all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter")
@@ -114,7 +130,9 @@ def load(data: bytes, rank: int | None = None) -> Dump:
                 entries.append(entry)
     if rank is None and isinstance(raw.get("rank"), int):
         rank = raw["rank"]
-    gloo = any(str(e.get("profiling_name", "")).startswith("gloo:") for e in raw["entries"] if isinstance(e, dict))
+    gloo = any(
+        str(e.get("profiling_name", "")).startswith("gloo:") for e in raw["entries"] if isinstance(e, dict)
+    )
     return Dump(rank, tuple(entries), _members(raw.get("pg_config")), gloo)
 
 
@@ -132,11 +150,21 @@ def _entry(item: Mapping[str, Any], position: int) -> Entry | None:
                 frame = f"{candidate.get('filename')}:{candidate.get('line')}"
                 break
     return Entry(
-        group=name, seq=seq, op=str(item.get("profiling_name", "?")).split(":")[-1].lower(),
-        input_sizes=_sizes(item.get("input_sizes")), output_sizes=_sizes(item.get("output_sizes")),
-        dtypes=tuple(str(d) for d in item.get("input_dtypes") or () if isinstance(item.get("input_dtypes"), (list, tuple))),
-        state=str(item.get("state", "")), created_ns=_int(item.get("time_created_ns")),
-        timeout_ms=_int(item.get("timeout_ms")), record=_int(item.get("record_id"), position), frame=frame,
+        group=name,
+        seq=seq,
+        op=str(item.get("profiling_name", "?")).split(":")[-1].lower(),
+        input_sizes=_sizes(item.get("input_sizes")),
+        output_sizes=_sizes(item.get("output_sizes")),
+        dtypes=tuple(
+            str(d)
+            for d in item.get("input_dtypes") or ()
+            if isinstance(item.get("input_dtypes"), (list, tuple))
+        ),
+        state=str(item.get("state", "")),
+        created_ns=_int(item.get("time_created_ns")),
+        timeout_ms=_int(item.get("timeout_ms")),
+        record=_int(item.get("record_id"), position),
+        frame=frame,
     )
 
 
@@ -148,7 +176,8 @@ def _sizes(value: Any) -> tuple[tuple[int, ...], ...]:
     if not isinstance(value, (list, tuple)):
         return ()
     return tuple(
-        tuple(n for n in shape if isinstance(n, int)) if isinstance(shape, (list, tuple)) else () for shape in value
+        tuple(n for n in shape if isinstance(n, int)) if isinstance(shape, (list, tuple)) else ()
+        for shape in value
     )
 
 
@@ -172,8 +201,9 @@ def _members(config: Any) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def analyse(dumps: Iterable[Dump], world_size: int | None = None,
-            groups: Sequence[Sequence[int]] = ()) -> FlightRecorderFinding | None:
+def analyse(
+    dumps: Iterable[Dump], world_size: int | None = None, groups: Sequence[Sequence[int]] = ()
+) -> FlightRecorderFinding | None:
     """The first difference between the members of a group, smallest group first."""
     by_rank = {d.rank: d for d in dumps if d.rank is not None}
     if len(by_rank) < 2:
@@ -184,7 +214,11 @@ def analyse(dumps: Iterable[Dump], world_size: int | None = None,
     late: FlightRecorderFinding | None = None
     transport: FlightRecorderFinding | None = None
     for group in sorted(members, key=lambda g: (len(members[g]), g)):
-        present = {r: {e.seq: e for e in by_rank[r].entries if e.group == group} for r in members[group] if r in by_rank}
+        present = {
+            r: {e.seq: e for e in by_rank[r].entries if e.group == group}
+            for r in members[group]
+            if r in by_rank
+        }
         present = {r: calls for r, calls in present.items() if calls or len(members[group]) > 1}
         if len(present) < 2:
             continue
@@ -206,41 +240,66 @@ def _all_members(by_rank: Mapping[int, Dump], groups: Sequence[Sequence[int]]) -
             if name in found:
                 found[name] |= set(listed)
     for name, ranks in found.items():
-        for listed in groups:  # a printed member list completes a group one of whose members recorded nothing
-            if ranks and ranks < set(listed) and len(listed) < len(by_rank):
-                found[name] = set(listed)
+        for printed in groups:  # a printed member list completes a group one of whose members recorded nothing
+            if ranks and ranks < set(printed) and len(printed) < len(by_rank):
+                found[name] = set(printed)
     return {name: tuple(sorted(ranks)) for name, ranks in found.items()}
 
 
-def _first_difference(group: str, members: tuple[int, ...], present: Mapping[int, Mapping[int, Entry]],
-                      no_dump: tuple[int, ...]) -> FlightRecorderFinding | None:
+def _first_difference(
+    group: str, members: tuple[int, ...], present: Mapping[int, Mapping[int, Entry]], no_dump: tuple[int, ...]
+) -> FlightRecorderFinding | None:
     start = max((min(calls) for calls in present.values() if calls), default=0)
     end = max((max(calls) for calls in present.values() if calls), default=-1)
     # The buffer is a ring: ids below the highest first one may be overwritten, not missing.
     for seq in range(start, end + 1):
         entries = {r: calls[seq] for r, calls in present.items() if seq in calls}
-        missing = tuple(r for r, calls in present.items() if seq not in calls and (not calls or max(calls) < seq))
+        missing = tuple(
+            r for r, calls in present.items() if seq not in calls and (not calls or max(calls) < seq)
+        )
         if missing:
             if len(missing) * 2 < len(present) or (len(present) == 2 and len(missing) == 1):
                 waiting = next(iter(entries.values()))
                 return FlightRecorderFinding(
-                    "missing", group, members, seq, missing,
+                    "missing",
+                    group,
+                    members,
+                    seq,
+                    missing,
                     f"call {seq} of group {group} ({waiting.op}) was entered by ranks {_listed(entries)}"
-                    f" but not by {_listed(missing)}", no_dump)
+                    f" but not by {_listed(missing)}",
+                    no_dump,
+                )
             if entries:
                 # Most stopped earlier: those that went on are the odd ones.
                 return FlightRecorderFinding(
-                    "missing", group, members, seq, tuple(entries) if len(entries) * 2 < len(present) else (),
-                    f"call {seq} of group {group} was entered only by ranks {_listed(entries)}", no_dump)
-        for reason, keys in (("operation", {r: e.op for r, e in entries.items()}),
-                             ("size", {r: _comparable(e) for r, e in entries.items()})):
+                    "missing",
+                    group,
+                    members,
+                    seq,
+                    tuple(entries) if len(entries) * 2 < len(present) else (),
+                    f"call {seq} of group {group} was entered only by ranks {_listed(entries)}",
+                    no_dump,
+                )
+        for reason, keys in (
+            ("operation", {r: e.op for r, e in entries.items()}),
+            ("size", {r: _comparable(e) for r, e in entries.items()}),
+        ):
             if len(set(keys.values())) > 1:
                 suspects = minority(keys)
-                shown = "; ".join(f"rank {r}: {entries[r].op} {list(map(list, entries[r].input_sizes))}"
-                                  for r in (suspects or tuple(entries))[:4])
+                shown = "; ".join(
+                    f"rank {r}: {entries[r].op} {list(map(list, entries[r].input_sizes))}"
+                    for r in (suspects or tuple(entries))[:4]
+                )
                 return FlightRecorderFinding(
-                    "operation" if reason == "operation" else "size", group, members, seq,
-                    suspects or tuple(entries), f"call {seq} of group {group} differs: {shown}", no_dump)
+                    "operation" if reason == "operation" else "size",
+                    group,
+                    members,
+                    seq,
+                    suspects or tuple(entries),
+                    f"call {seq} of group {group} differs: {shown}",
+                    no_dump,
+                )
     return None
 
 
@@ -262,8 +321,9 @@ def minority(keys: Mapping[int, Any]) -> tuple[int, ...]:
     return tuple(r for r, key in keys.items() if key != common)
 
 
-def _latecomer(group: str, members: tuple[int, ...], present: Mapping[int, Mapping[int, Entry]],
-               no_dump: tuple[int, ...]) -> FlightRecorderFinding | None:
+def _latecomer(
+    group: str, members: tuple[int, ...], present: Mapping[int, Mapping[int, Entry]], no_dump: tuple[int, ...]
+) -> FlightRecorderFinding | None:
     """All made the same calls, but one entered the last one after most of the timeout (one clock only)."""
     common = set.intersection(*(set(calls) for calls in present.values()))
     if not common:
@@ -276,14 +336,25 @@ def _latecomer(group: str, members: tuple[int, ...], present: Mapping[int, Mappi
     (second, _), (last, rank) = entered[-2], entered[-1]
     if last - second >= 0.5 * timeout_ms * 1e6 and second - entered[0][0] < 0.25 * timeout_ms * 1e6:
         return FlightRecorderFinding(
-            "late", group, members, seq, (rank,),
+            "late",
+            group,
+            members,
+            seq,
+            (rank,),
             f"rank {rank} entered call {seq} of group {group} {(last - second) / 1e9:.1f} s after all others"
-            f" (timeout {timeout_ms / 1000:g} s)", no_dump)
+            f" (timeout {timeout_ms / 1000:g} s)",
+            no_dump,
+        )
     return None
 
 
-def _never_finished(group: str, members: tuple[int, ...], present: Mapping[int, Mapping[int, Entry]],
-                    by_rank: Mapping[int, Dump], no_dump: tuple[int, ...]) -> FlightRecorderFinding | None:
+def _never_finished(
+    group: str,
+    members: tuple[int, ...],
+    present: Mapping[int, Mapping[int, Entry]],
+    by_rank: Mapping[int, Dump],
+    no_dump: tuple[int, ...],
+) -> FlightRecorderFinding | None:
     """NCCL only: every member entered the call and none completed it."""
     if any(by_rank[r].gloo for r in present):
         return None
@@ -296,8 +367,14 @@ def _never_finished(group: str, members: tuple[int, ...], present: Mapping[int, 
     if len(set(stuck.values())) == 1 and set(present) == set(members):
         seq = next(iter(stuck.values()))
         return FlightRecorderFinding(
-            "transport", group, members, seq, (),
-            f"all members entered call {seq} of group {group} and none completed it: transport, GPU or kernel", no_dump)
+            "transport",
+            group,
+            members,
+            seq,
+            (),
+            f"all members entered call {seq} of group {group} and none completed it: transport, GPU or kernel",
+            no_dump,
+        )
     return None
 
 

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import attempts, attribution, elastic, evidence, flight_recorder, progress, rules
+from . import attempts, attribution, elastic, evidence, flight_recorder, progress, rules, rules_desync
 from .attribution import Attribution, Record
 from .elastic import ErrorFile
 from .evidence import Case
+from .exceptions import Text
 from .flight_recorder import Dump, FlightRecorderFinding
 from .model import Event, Initiating, Source
+from .sources import SourceError, open_stream
 
 Texts = Callable[[Source], Iterable[tuple[int, str]]]
 """(line number, text) of a source."""
@@ -25,8 +27,6 @@ HANG_STEPS = 10.0
 """Silence of this many step times before an end from outside means that the job hung."""
 HANG_SECONDS = 2.0
 """…but never less than this."""
-RECORDED = 2000
-"""Records looked at from each end of a source that is too large to read whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def from_sources(sources: Sequence[Source], texts: Texts | None = None) -> Incid
         elif source.kind == "flight_recorder":
             try:
                 dumps.append(flight_recorder.load(content(source), source.rank))
-            except (flight_recorder.DumpError, OSError) as error:
+            except (flight_recorder.DumpError, SourceError, OSError) as error:
                 notes.append(f"{source.name}: {error}")
         elif source.kind in ("log", "kernel", "scheduler"):
             records.extend(attribution.parse_all([source], {source.index: reader(source)}))
@@ -90,16 +90,17 @@ def from_sources(sources: Sequence[Source], texts: Texts | None = None) -> Incid
 
 def content(source: Source) -> bytes:
     """The bytes of a source that is no text."""
-    if source.data is not None:
-        return source.data
-    if source.path is None:
-        return b""
-    with open(source.path, "rb") as file:
-        return file.read(flight_recorder.MAX_DUMP + 1)
+    with open_stream(source) as stream:
+        return stream.read(flight_recorder.MAX_DUMP + 1)
 
 
-def build(records: Sequence[Record], sources: Mapping[int, Source], error_files: Mapping[int, ErrorFile] | None = None,
-          dumps: Sequence[Dump] = (), notes: Sequence[str] = ()) -> Incident:
+def build(
+    records: Sequence[Record],
+    sources: Mapping[int, Source],
+    error_files: Mapping[int, ErrorFile] | None = None,
+    dumps: Sequence[Dump] = (),
+    notes: Sequence[str] = (),
+) -> Incident:
     """The incident of parsed records: attempts apart, then the rules on the first that failed."""
     known = attribution.learn(records, sources)
     _learn_from_summaries(records, known)
@@ -125,7 +126,7 @@ def _learn_from_summaries(records: Sequence[Record], known: Attribution) -> None
     for (source, *_), own in attribution.by_writer(records).items():
         if not any("exitcode" in r.body for r in own):
             continue
-        blocks = elastic.read_summaries([elastic.Text(r.line, r.body) for r in own], source)
+        blocks = elastic.read_summaries([Text(r.line, r.body) for r in own], source)
         known.pid_rank.update(elastic.pid_ranks(blocks))
         for block in blocks:
             for failure in block.failures:
@@ -146,9 +147,18 @@ def _judge_stop(case: Case) -> None:
     failing = rules.own_faults(case)
     if event is not None and event.kind in ("agent_signal", "cancelled"):
         # srun and torchrun pass SIGTERM on when a rank has failed: then it is teardown.
-        early = [r for r in case.raised if r.rank is not None and r.kind in ("own", "communication", "fatal")
-                 and (r.source != event.source or r.first < event.line)]
-        died = [e for e in case.exits.values() if not e.told_to_stop and (e.source != event.source or e.line < event.line)]
+        early = [
+            r
+            for r in case.raised
+            if r.rank is not None
+            and r.kind in ("own", "communication", "fatal")
+            and (r.source != event.source or r.first < event.line)
+        ]
+        died = [
+            e
+            for e in case.exits.values()
+            if not e.told_to_stop and (e.source != event.source or e.line < event.line)
+        ]
         if failing or early or (died and event.detail.get("signal") != 2):
             event = None
     elif event is not None and failing and event.kind != "preempted" and event.kind != "node_failed":
@@ -159,8 +169,12 @@ def _judge_stop(case: Case) -> None:
             event = Event("confirmation", "user_interrupt", sample.source, sample.first, "KeyboardInterrupt")
     if event is None:
         return
-    why = "the user (Ctrl-C)" if event.kind == "user_interrupt" or (
-        event.kind == "agent_signal" and event.detail.get("signal") == 2) else progress.STOPS.get(event.kind, event.kind)
+    why = (
+        "the user (Ctrl-C)"
+        if event.kind == "user_interrupt"
+        or (event.kind == "agent_signal" and event.detail.get("signal") == 2)
+        else progress.STOPS.get(event.kind, event.kind)
+    )
     if event.kind == "agent_signal" and event.detail.get("signal") == 1:
         why = "the end of the login session (SIGHUP)"
     case.stop = progress.Stop(why, event, _silence_before(case, event))
@@ -173,9 +187,16 @@ def _silence_before(case: Case, event: Event) -> float | None:
     if at is None:
         return None
     time, clock = at
-    last = [r.time for r in case.records
-            if r.time is not None and r.rank is not None and not r.about and _same_clock(r.parsed.clock, clock)
-            and not _is_shutdown(r) and r.time <= time + 1]
+    last = [
+        r.time
+        for r in case.records
+        if r.time is not None
+        and r.rank is not None
+        and not r.about
+        and _same_clock(r.parsed.clock, clock)
+        and not _is_shutdown(r)
+        and r.time <= time + 1
+    ]
     return time - max(last) if last else None
 
 
@@ -221,21 +242,67 @@ def _stuck_when_interrupted(case: Case) -> str:
     if len(stacks) < 3:
         return ""
     case.hung = "?"
-    elsewhere = rules.rules_desync.interrupted_elsewhere(case)
+    elsewhere = rules_desync.interrupted_elsewhere(case)
     case.hung = ""
-    return "all ranks but one were inside a collective when it was interrupted" if elsewhere is not None else ""
+    return (
+        "all ranks but one were inside a collective when it was interrupted" if elsewhere is not None else ""
+    )
 
 
 def _failed(case: Case) -> bool:
     """Whether anything went wrong in this attempt that was not handled."""
     if case.stop is not None:
         return True
-    bad = [r for r in case.raised if r.kind in ("own", "communication", "fatal", "pair", "interrupt", "launcher", "launcher_fault")]
+    bad = [
+        r
+        for r in case.raised
+        if r.kind
+        in ("own", "communication", "fatal", "pair", "interrupt", "launcher", "launcher_fault", "cut")
+    ]
     died = [e for e in case.exits.values() if e.code != 0]
-    loud = case.of_kind("watchdog", "host_oom_kill", "barrier_failed", "horovod_missing", "horovod_ready", "jax_task_error", "xid",
-                        "mpi_exit", "composer_crash", "deepspeed_exit", "agent_failed", "fatal_error", "store_clients", "store_connect",
-                        "local_nan", "watchdog_exception", "oom_kill_step", "cpp_terminate", "nccl_error", "store_gone")
-    return bool(bad or died or loud)
+    loud = case.of_kind(
+        "watchdog",
+        "host_oom_kill",
+        "barrier_failed",
+        "horovod_missing",
+        "horovod_ready",
+        "jax_task_error",
+        "xid",
+        "mpi_exit",
+        "composer_crash",
+        "deepspeed_exit",
+        "agent_failed",
+        "fatal_error",
+        "store_clients",
+        "store_connect",
+        "local_nan",
+        "fingerprint_mismatch",
+        "watchdog_exception",
+        "ecc",
+        "device_assert",
+        "oom_kill_step",
+        "cpp_terminate",
+        "nccl_error",
+        "store_gone",
+        "store_timeout",
+        "gloo_timeout",
+        "peer_closed",
+        "peer_reset",
+        "watchdog_stuck",
+        "actor_died",
+    )
+    return bool(bad or died or loud) or _fault_without_progress(case)
+
+
+def _fault_without_progress(case: Case) -> bool:
+    """A line of a fault that was not handled and after which nothing moved."""
+    handled = {(e.source, e.line) for e in case.of_kind("handled")}
+    return any(
+        e.kind in rules.FAULT_LINES
+        and (e.source, e.line) not in handled
+        and not rules_desync.steps_after(case, e.source, e.line, e.rank)
+        for e in case.events
+    )
 
 
 def _recovered(case: Case) -> bool:
@@ -244,11 +311,18 @@ def _recovered(case: Case) -> bool:
         return False
     if any(e.code not in (0,) for e in case.exits.values()):
         return False
+    if case.of_kind("watchdog", "sigterm_sent", "spawn_terminated", "host_oom_kill"):
+        return False
     return not any(r.uncaught or r.kind in ("launcher", "fatal") for r in case.raised)
 
 
-def _decide(cases: Sequence[Case], known: Attribution, finding: FlightRecorderFinding | None, dumps: Sequence[Dump],
-            notes: Sequence[str]) -> Incident:
+def _decide(
+    cases: Sequence[Case],
+    known: Attribution,
+    finding: FlightRecorderFinding | None,
+    dumps: Sequence[Dump],
+    notes: Sequence[str],
+) -> Incident:
     last = cases[-1]
     reasons = list(notes)
     broken = [c for c in cases if _failed(c) and not _recovered(c)]
@@ -284,7 +358,7 @@ def _why_unknown(case: Case) -> str:
         return f"the job hung ({case.hung}); nothing in the log tells which rank"
     if case.without_log:
         return f"no log for rank {rules.listed(case.without_log)}, and the others only waited or lost a peer"
-    waiting = rules.rules_desync.lost(case)
+    waiting = rules_desync.lost(case)
     if len(case.world) == 2 and len(waiting) == 2:
         return "two ranks waited in different calls and nothing counts the calls: either may have skipped one"
     if waiting:
@@ -300,24 +374,45 @@ def _next_evidence(case: Case, answer: Initiating | None) -> tuple[str, ...]:
         found.append(f"the log of rank {rules.listed(case.without_log)}")
     found.append("the stderr files of the ranks that are silent")
     found.append("dmesg and the scheduler's accounting on the node")
-    if case.flight is None and rules.rules_desync.lost(case):
-        found.append("TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1: the flight recorder counts the calls of each rank")
-    if case.hung or rules.rules_desync.lost(case):
+    if case.flight is None and rules_desync.lost(case):
+        found.append(
+            "TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1: the flight recorder counts the calls of each rank"
+        )
+    if case.hung or rules_desync.lost(case):
         found.append("py-spy dump of every rank before the job is killed")
     if not case.per_rank_files:
         found.append("torchrun --redirects 3 --log-dir logs: one file per rank")
     return tuple(found)
 
 
-def _incident(case: Case, answer: Initiating | None, rule: str, cases: Sequence[Case], reasons: Sequence[str],
-              finding: FlightRecorderFinding | None) -> Incident:
+def _incident(
+    case: Case,
+    answer: Initiating | None,
+    rule: str,
+    cases: Sequence[Case],
+    reasons: Sequence[str],
+    finding: FlightRecorderFinding | None,
+) -> Incident:
     stopped = case.stop.why if case.stop is not None and not case.hung else ""
     return Incident(
-        initiating=_with_node(answer, case), rule=rule, alternatives=_alternatives(case, answer), collateral=_collateral(case),
-        first_abnormal=_first_abnormal(case, answer), timeline=_timeline(case), world_size=case.known.world_size,
-        missing_ranks=case.without_log, reasons=tuple(dict.fromkeys(reasons)), next_evidence=_next_evidence(case, answer),
-        completed=case.progress.completed, progressed=any(p.steps for p in case.progress.ranks.values()), stopped=stopped,
-        hung=case.hung, attempt=case.attempt, attempts=len(cases), exceptions=tuple(case.raised), events=tuple(case.events),
+        initiating=_with_node(answer, case),
+        rule=rule,
+        alternatives=_alternatives(case, answer),
+        collateral=_collateral(case),
+        first_abnormal=_first_abnormal(case, answer),
+        timeline=_timeline(case),
+        world_size=case.known.world_size,
+        missing_ranks=case.without_log,
+        reasons=tuple(dict.fromkeys(reasons)),
+        next_evidence=_next_evidence(case, answer),
+        completed=case.progress.completed,
+        progressed=any(p.steps for p in case.progress.ranks.values()),
+        stopped=stopped,
+        hung=case.hung,
+        attempt=case.attempt,
+        attempts=len(cases),
+        exceptions=tuple(case.raised),
+        events=tuple(case.events),
         ranks=case.world,
     )
 
@@ -338,7 +433,9 @@ def _alternatives(case: Case, answer: Initiating | None) -> tuple[Initiating, ..
         other = rule(case)
         if other is None or other.scope == "unknown":
             continue
-        if (other.scope, other.rank) != (answer.scope, answer.rank) and all((other.scope, other.rank) != (f.scope, f.rank) for f in found):
+        if (other.scope, other.rank) != (answer.scope, answer.rank) and all(
+            (other.scope, other.rank) != (f.scope, f.rank) for f in found
+        ):
             found.append(_with_node(other, case) or other)
     return tuple(found[:5])
 
@@ -356,11 +453,22 @@ def _collateral(case: Case) -> tuple[Mapping[str, Any], ...]:
             groups[event.kind].append(event)
 
     def spot(event: Event) -> dict[str, Any]:
-        return {"file": _name(case, event.source), "line": event.line, "rank": event.rank, "text": event.text[:300]}
+        return {
+            "file": _name(case, event.source),
+            "line": event.line,
+            "rank": event.rank,
+            "text": event.text[:300],
+        }
 
     return tuple(
-        {"what": kind, "role": own[0].role, "count": len(own), "ranks": sorted({e.rank for e in own if e.rank is not None}),
-         "first": spot(own[0]), "last": spot(own[-1])}
+        {
+            "what": kind,
+            "role": own[0].role,
+            "count": len(own),
+            "ranks": sorted({e.rank for e in own if e.rank is not None}),
+            "first": spot(own[0]),
+            "last": spot(own[-1]),
+        }
         for kind, own in sorted(groups.items(), key=lambda item: (item[1][0].source, item[1][0].line))
     )
 
@@ -371,10 +479,28 @@ def _first_abnormal(case: Case, answer: Initiating | None) -> Mapping[str, Any] 
     for raised in case.raised:
         if raised.origin == "log" and raised.kind not in ("launcher",):
             text = f"{raised.cause.type}: {raised.cause.message}".split("\n")[0][:300]
-            spots.append((raised.rank != (answer.rank if answer else None), 0.0, raised.source, raised.first, raised.rank, text))
+            spots.append(
+                (
+                    raised.rank != (answer.rank if answer else None),
+                    0.0,
+                    raised.source,
+                    raised.first,
+                    raised.rank,
+                    text,
+                )
+            )
     for event in case.events:
         if event.role in ("root", "cascade", "confirmation") and event.kind != "typically_caused":
-            spots.append((event.rank != (answer.rank if answer else None), 0.0, event.source, event.line, event.rank, event.text[:300]))
+            spots.append(
+                (
+                    event.rank != (answer.rank if answer else None),
+                    0.0,
+                    event.source,
+                    event.line,
+                    event.rank,
+                    event.text[:300],
+                )
+            )
     if not spots:
         return None
     *_, source, line, number, text = min(spots, key=lambda s: (s[0], s[2], s[3]))
@@ -386,16 +512,50 @@ def _timeline(case: Case) -> tuple[Mapping[str, Any], ...]:
     rows: list[tuple[int, int, dict[str, Any]]] = []
     for number, own in case.progress.ranks.items():
         if own.last_step_line >= 0:
-            source = next((r.source for r in case.records if r.rank == number and r.line == own.last_step_line), 0)
-            rows.append((source, own.last_step_line, {"rank": number, "time": own.last_step_time, "what": f"last progress: step {own.last_step:g}"}))
+            source = next(
+                (r.source for r in case.records if r.rank == number and r.line == own.last_step_line), 0
+            )
+            rows.append(
+                (
+                    source,
+                    own.last_step_line,
+                    {
+                        "rank": number,
+                        "time": own.last_step_time,
+                        "what": f"last progress: step {own.last_step:g}",
+                    },
+                )
+            )
     for raised in case.raised:
         if raised.origin == "log":
-            rows.append((raised.source, raised.first, {
-                "rank": raised.rank, "time": raised.time,
-                "what": f"{raised.cause.type.rsplit('.', 1)[-1]}: {raised.cause.message.strip().splitlines()[0] if raised.cause.message.strip() else ''}"[:160]}))
+            rows.append(
+                (
+                    raised.source,
+                    raised.first,
+                    {
+                        "rank": raised.rank,
+                        "time": raised.time,
+                        "what": f"{raised.cause.type.rsplit('.', 1)[-1]}: {raised.cause.message.strip().splitlines()[0] if raised.cause.message.strip() else ''}"[
+                            :160
+                        ],
+                    },
+                )
+            )
     for number, exit_ in case.exits.items():
-        rows.append((exit_.source, exit_.line, {"rank": number, "time": None, "what": f"ended with code {exit_.code} ({exit_.by})"}))
+        rows.append(
+            (
+                exit_.source,
+                exit_.line,
+                {"rank": number, "time": None, "what": f"ended with code {exit_.code} ({exit_.by})"},
+            )
+        )
     if case.stop is not None:
-        rows.append((case.stop.event.source, case.stop.event.line, {"rank": None, "time": case.stop.event.time, "what": f"stopped by {case.stop.why}"}))
+        rows.append(
+            (
+                case.stop.event.source,
+                case.stop.event.line,
+                {"rank": None, "time": case.stop.event.time, "what": f"stopped by {case.stop.why}"},
+            )
+        )
     rows.sort(key=lambda r: (r[0], r[1]))
     return tuple({**row, "file": _name(case, source), "line": line} for source, line, row in rows[:200])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,9 @@ _STEP = re.compile(
     r"(?P<step>\d{1,9})(?: ?/ ?(?P<total>\d{1,9}))?"
     r"|\b(?P<done>\d{1,9})/(?P<of>\d{1,9}) \[(?P<elapsed>[\d:]{4,12})<"
     r"|Epoch:? ?\[\d+\]\[(?P<batch>\d{1,9})/(?P<batches>\d{1,9})\]"
-    r"|^\{'(?:loss|train_loss)'.*'epoch': '?(?P<epoch>[\d.]{1,12}))", re.IGNORECASE)
+    r"|^\{'(?:loss|train_loss)'.*'epoch': '?(?P<epoch>[\d.]{1,12}))",
+    re.IGNORECASE,
+)
 _COMPLETED = re.compile(
     r"(?:\b(?:training|train|finetuning|fine-tuning|pretraining|run|job|experiment|fit)\b[ _]{0,2}(?:is |has been |was )?"
     r"(?:completed?|finished|done|succeeded|ended successfully)\b"
@@ -24,17 +27,26 @@ _COMPLETED = re.compile(
     r"|`Trainer\.fit` stopped: `max_(?:epochs|steps|time)=|(?:successfully|finished|completed) training\b"
     r"|\bfinal (?:model|checkpoint) (?:saved|written)|(?:saved|saving) final (?:model|checkpoint)|Finished training"
     r"|worker group successfully finished|exited? with (?:code|status) 0\b|\bAll done\b"
-    r"|State: COMPLETED|^COMPLETED\b|\bval_bpb \(final\)|peak memory consumption:)", re.IGNORECASE)
-_NEGATED = re.compile(r"\b(?:not|never|before|until|when|if|was(?:n't)|could not|failed to|un)\b.{0,20}(?:complet|finish|done)|incomplete",
-                      re.IGNORECASE)
+    r"|State: COMPLETED|^COMPLETED\b|\bval_bpb \(final\)|peak memory consumption:)",
+    re.IGNORECASE,
+)
+_NEGATED = re.compile(
+    r"\b(?:not|never|before|until|when|if|was(?:n't)|could not|failed to|un)\b.{0,20}(?:complet|finish|done)|incomplete",
+    re.IGNORECASE,
+)
 _PHASE = re.compile(
     r"(?:\b(?:sav(?:e|ing)|writ(?:e|ing)|dump(?:ing)?|upload(?:ing)?|collect(?:ing)?|gather(?:ing)?|export(?:ing)?)\b.{0,60}"
     r"\b(?:checkpoint|state[ _]dict|model|weights|snapshot|optimizer|shards?|artifact)"
     r"|\b(?:running|starting|start|begin\w*) (?:the )?(?:eval\w*|validation|test)|\bevaluating\b|\bvalidating\b"
     r"|\b(?:exhausted|ran out of|no more|end of (?:data|shard|epoch)|epoch done|leaving the loop|early stop\w*)"
     r"|\b(?:tokeniz|preprocess|map|filter|shuffl|compil|warm|download|load|build|pack)ing\b"
-    r"|\b(?:waiting|sleeping|retrying|stalled|slow|reloading|rebuilding|refilling)\b)", re.IGNORECASE)
-_NO_ANNOUNCEMENT = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Warning)\b|/gloo/|\[c10d\]|Watchdog|NCCL|^(?:frame #|what\(\))")
+    r"|\b(?:waiting|sleeping|retrying|stalled|slow|reloading|rebuilding|refilling)\b)",
+    re.IGNORECASE,
+)
+_METRICS = re.compile(r"\bloss\b|\blr\b|grad_norm|it/s\b|s/it\b", re.IGNORECASE)
+_NO_ANNOUNCEMENT = re.compile(
+    r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Warning)\b|/gloo/|\[c10d\]|Watchdog|NCCL|^(?:frame #|what\(\))"
+)
 _SECONDS = re.compile(r"^(?:(?P<h>\d+):)?(?P<m>\d{1,2}):(?P<s>\d\d)$")
 
 
@@ -135,7 +147,8 @@ def _of_rank(records: Sequence[Record]) -> RankProgress:
             clock = clock or record.parsed.clock
             if record.parsed.clock == clock:
                 times.append(record.time)
-        found = step_of(body) if _may_hold_step(body) else None
+        said = "" if body.startswith((" ", "\t")) or _METRICS.search(body[:600]) else phase_of(body)
+        found = step_of(body) if not said and _may_hold_step(body) else None
         if found is not None:
             step, of = found
             if of and (total is None or of == total):
@@ -144,23 +157,28 @@ def _of_rank(records: Sequence[Record]) -> RankProgress:
                 steps.append((step, record))
         if is_completion(body):
             completed = True
-        elif found is None and not body.startswith((" ", "\t")):
-            said = phase_of(body)
-            if said:
-                phase, phase_line, phase_source = body.strip()[:300], record.line, record.source
+        elif said:
+            phase, phase_line, phase_source = body.strip()[:300], record.line, record.source
     last = steps[-1] if steps else None
     if last is not None and phase_source == last[1].source and phase_line < last[1].line:
         phase, phase_line = "", -1
     stamps = [r.time for _, r in steps if r.time is not None and r.parsed.clock == clock]
-    gaps = [b - a for a, b in zip(stamps, stamps[1:]) if b >= a]
+    gaps = [b - a for a, b in itertools.pairwise(stamps) if b >= a]
     return RankProgress(
-        steps=len(steps), last_step=last[0] if last else None, total=total,
+        steps=len(steps),
+        last_step=last[0] if last else None,
+        total=total,
         last_step_line=last[1].line if last else -1,
         last_step_time=stamps[-1] if stamps else None,
-        first_time=times[0] if times else None, last_time=times[-1] if times else None, clock=clock,
+        first_time=times[0] if times else None,
+        last_time=times[-1] if times else None,
+        clock=clock,
         last_line=records[-1].line if records else -1,
-        step_seconds=median(gaps) if gaps else None, completed=completed,
-        phase=phase, phase_line=phase_line, phase_source=phase_source,
+        step_seconds=median(gaps) if gaps else None,
+        completed=completed,
+        phase=phase,
+        phase_line=phase_line,
+        phase_source=phase_source,
     )
 
 
@@ -168,11 +186,20 @@ def _may_hold_step(body: str) -> bool:
     if body.startswith(("  File", "    ", "Traceback")):
         return False
     lowered = body[:400].lower()
-    return any(word in lowered for word in ("step", "iter", "batch", "update", "it/s", "s/it", "epoch", "[0", " ["))
+    return any(
+        word in lowered for word in ("step", "iter", "batch", "update", "it/s", "s/it", "epoch", "[0", " [")
+    )
 
 
-STOPS = {"preempted": "preemption", "time_limit": "the time limit", "cancelled": "a cancellation", "node_failed": "a node failure",
-         "evicted": "an eviction", "run_limit": "the run-time limit", "agent_signal": "a signal to the launcher"}
+STOPS = {
+    "preempted": "preemption",
+    "time_limit": "the time limit",
+    "cancelled": "a cancellation",
+    "node_failed": "a node failure",
+    "evicted": "an eviction",
+    "run_limit": "the run-time limit",
+    "agent_signal": "a signal to the launcher",
+}
 """Events that end a job from outside, and the words for them."""
 
 

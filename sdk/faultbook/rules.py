@@ -22,10 +22,18 @@ Rule = Callable[[Case], "Initiating | None"]
 Confidence = Literal["strong", "medium", "weak", "none"]
 
 _NAN = re.compile(r"\b(?:nan|non-?finite|not finite|infinite|inf)\b", re.IGNORECASE)
-_LOCAL_NAN = re.compile(r"local grad|before (?:data-parallel|gradients|all-?reduce)|rank \d+.{0,40}(?:nan|non-finite)", re.IGNORECASE)
+_LOCAL_NAN = re.compile(
+    r"local grad|before (?:data-parallel|gradients|all-?reduce)|rank \d+.{0,40}(?:nan|non-finite)",
+    re.IGNORECASE,
+)
 _PARAMETERS = re.compile(r"Rank (\d+) has (\d+) params?, while rank (\d+) has inconsistent (\d+)")
-_SIGNAL_OF_FATAL = {"Segmentation fault": -11, "Aborted": -6, "Bus error": -7, "Floating-point exception": -8,
-                    "Illegal instruction": -4}
+_SIGNAL_OF_FATAL = {
+    "Segmentation fault": -11,
+    "Aborted": -6,
+    "Bus error": -7,
+    "Floating-point exception": -8,
+    "Illegal instruction": -4,
+}
 
 
 def rank(number: int, basis: str, confidence: Confidence) -> Initiating:
@@ -38,40 +46,77 @@ def unknown(basis: str) -> Initiating:
 
 # -- 1. outside the job ---------------------------------------------------------------------
 
+
 def kernel_killed_a_rank(case: Case) -> Initiating | None:
     """The kernel's OOM killer names a pid; launchers and banners say whose it is."""
     killed = case.of_kind("host_oom_kill")
     for event in killed:
         owner = case.known.pid_rank.get(event.detail.get("pid", -1))
         if owner is not None:
-            return rank(owner, f"the kernel's OOM killer ended pid {event.detail['pid']}, which is rank {owner}", "strong")
+            return rank(
+                owner,
+                f"the kernel's OOM killer ended pid {event.detail['pid']}, which is rank {owner}",
+                "strong",
+            )
     oom = [r for r, e in case.exits.items() if e.out_of_memory]
     if len(oom) == 1:
         return rank(oom[0], f"the scheduler reports Out Of Memory for task {oom[0]}", "strong")
     if killed or case.of_kind("oom_kill_step", "oom_killed_pod"):
         by_kill = [r for r, e in case.exits.items() if e.by_signal == 9]
         if len(by_kill) == 1:
-            return rank(by_kill[0], f"rank {by_kill[0]} ended by SIGKILL and the node reports an OOM kill", "strong")
+            return rank(
+                by_kill[0], f"rank {by_kill[0]} ended by SIGKILL and the node reports an OOM kill", "strong"
+            )
         event = (killed or case.of_kind("oom_kill_step", "oom_killed_pod"))[0]
         silent = rules_desync.silent_ranks(case)
         if len(silent) == 1 and case.raised:
-            return rank(silent[0], f"the node reports an OOM kill and only rank {silent[0]} stopped without a word", "medium")
-        return Initiating("node", None, event.node, "an OOM kill on this node; no pid or task joins it to a rank", "medium")
+            return rank(
+                silent[0],
+                f"the node reports an OOM kill and only rank {silent[0]} stopped without a word",
+                "medium",
+            )
+        return Initiating(
+            "node", None, event.node, "an OOM kill on this node; no pid or task joins it to a rank", "medium"
+        )
     return None
 
 
 def gpu_fell_off(case: Case) -> Initiating | None:
     """An Xid of the hardware kind: the GPU, and a rank only where a pid joins it."""
     for event in case.of_kind("xid"):
-        if event.detail["xid"] in (48, 63, 64, 74, 79, 94, 95, 119, 120, 140, 144, 145, 146, 147, 148, 149, 150):
+        if event.detail["xid"] in (
+            48,
+            63,
+            64,
+            74,
+            79,
+            94,
+            95,
+            119,
+            120,
+            140,
+            144,
+            145,
+            146,
+            147,
+            148,
+            149,
+            150,
+        ):
             owner = case.known.pid_rank.get(event.detail.get("pid", -1))
             if owner is not None:
                 return rank(owner, f"Xid {event.detail['xid']} on the GPU of rank {owner} (by pid)", "strong")
             faulty = case.ranks_with("own")
             if len(faulty) == 1:
                 only = next(iter(faulty))
-                return rank(only, f"Xid {event.detail['xid']} in the kernel log and a fault on rank {only} alone", "medium")
-            return Initiating("node", None, event.node, f"Xid {event.detail['xid']} on GPU {event.detail['pci']}", "strong")
+                return rank(
+                    only,
+                    f"Xid {event.detail['xid']} in the kernel log and a fault on rank {only} alone",
+                    "medium",
+                )
+            return Initiating(
+                "node", None, event.node, f"Xid {event.detail['xid']} on GPU {event.detail['pci']}", "strong"
+            )
     return None
 
 
@@ -80,10 +125,17 @@ def stopped_from_outside(case: Case) -> Initiating | None:
     stop = case.stop
     if stop is None or case.hung:
         return None
-    return Initiating("outside", None, stop.event.node, f"the run was stopped by {stop.why} while it was making progress", "strong")
+    return Initiating(
+        "outside",
+        None,
+        stop.event.node,
+        f"the run was stopped by {stop.why} while it was making progress",
+        "strong",
+    )
 
 
 # -- 2. a rank's own fault --------------------------------------------------------------------
+
 
 def own_faults(case: Case) -> dict[int, Raised]:
     """rank → its first fault of its own that is not teardown."""
@@ -141,11 +193,19 @@ def own_fault(case: Case) -> Initiating | None:
         return _same_everywhere(case, faults)
     earliest = _earliest(case, faults)
     if earliest is not None:
-        return rank(earliest, f"several ranks failed in different ways; rank {earliest} first: {_said(faults[earliest])}", "medium")
+        return rank(
+            earliest,
+            f"several ranks failed in different ways; rank {earliest} first: {_said(faults[earliest])}",
+            "medium",
+        )
     sizes = sorted(groups.values(), key=len)
     if len(faults) >= 3 and len(sizes[-1]) >= len(faults) - 1 and len(faults) == len(case.world):
         return Initiating("all", None, None, "nearly all ranks raised the same error", "medium")
-    return unknown("ranks " + ", ".join(map(str, sorted(faults))) + " raised different errors of their own and no clock orders them")
+    return unknown(
+        "ranks "
+        + ", ".join(map(str, sorted(faults)))
+        + " raised different errors of their own and no clock orders them"
+    )
 
 
 def _same_everywhere(case: Case, faults: Mapping[int, Raised]) -> Initiating:
@@ -153,16 +213,32 @@ def _same_everywhere(case: Case, faults: Mapping[int, Raised]) -> Initiating:
     if _NAN.search(sample.cause.message) and not _LOCAL_NAN.search(sample.cause.message):
         first = rules_desync.first_nan_rank(case)
         if first is not None:
-            return rank(first, f"rank {first} alone logged a non-finite value before the check failed everywhere", "medium")
-        return unknown("a finite-check fired on every rank after gradients were mixed: the origin is not in this log")
+            return rank(
+                first,
+                f"rank {first} alone logged a non-finite value before the check failed everywhere",
+                "medium",
+            )
+        return unknown(
+            "a finite-check fired on every rank after gradients were mixed: the origin is not in this log"
+        )
     nodes = hosts_of(case)
     if len(nodes) > 1:
         for node, members in nodes.items():
             if set(faults) == members and len(members) > 1:
-                return Initiating("node", None, node, f"the same error on all ranks of {node} and nowhere else: {_said(sample)}", "medium")
+                return Initiating(
+                    "node",
+                    None,
+                    node,
+                    f"the same error on all ranks of {node} and nowhere else: {_said(sample)}",
+                    "medium",
+                )
     lost = set(case.ranks_with("communication")) - set(faults)
     if lost and len(faults) * 2 < len(case.world):
-        return unknown("ranks " + ", ".join(map(str, sorted(faults))) + f" raised the same error ({_said(sample)}), others did not")
+        return unknown(
+            "ranks "
+            + ", ".join(map(str, sorted(faults)))
+            + f" raised the same error ({_said(sample)}), others did not"
+        )
     return Initiating("all", None, None, f"the same error on {len(faults)} ranks: {_said(sample)}", "strong")
 
 
@@ -215,10 +291,53 @@ def parameters_differ(case: Case) -> Initiating | None:
             return rank(only, f"only rank {only} differs from rank 0 in its parameters", "medium")
         if complaining == set(case.world) - {0}:
             return rank(0, "all other ranks differ from rank 0 in their parameters", "medium")
-    return unknown("a check compared two ranks' parameters and does not tell which is odd") if complaining else None
+    return (
+        unknown("a check compared two ranks' parameters and does not tell which is odd")
+        if complaining
+        else None
+    )
+
+
+FAULT_LINES = {
+    "cuda_oom": "CUDA out of memory",
+    "ecc": "an uncorrectable ECC error",
+    "device_assert": "a device-side assert",
+    "disk_full": "a full disk",
+    "write_failed": "a failed write",
+    "host_alloc": "a failed host allocation",
+    "bus_error": "a bus error",
+    "segfault": "a segmentation fault",
+    "cuda_error": "a CUDA error",
+}
+
+
+# Kinds of events that end a run by themselves, also when only one line of them is in the log.
+
+
+def fault_line(case: Case) -> Initiating | None:
+    """A fault that stands in a single line, without a traceback: one rank only, and it did not go on."""
+    found: dict[int, Event] = {}
+    handled = {(e.source, e.line) for e in case.of_kind("handled")}
+    first_end = {e.source: e.line for e in reversed(case.of_kind("watchdog", "sigterm_sent"))}
+    for event in case.events:
+        if event.kind not in FAULT_LINES or event.rank is None or (event.source, event.line) in handled:
+            continue
+        if (
+            event.line > first_end.get(event.source, event.line)
+            or rules_desync.steps_after(case, event.source, event.line, event.rank) > 0
+        ):
+            continue
+        if any(r.source == event.source and r.first <= event.line for r in case.raised_by(event.rank, "communication")):
+            continue  # part of, or after, this rank's loss of the others
+        found.setdefault(event.rank, event)
+    if len(found) != 1 or (set(found) < {0} and len(case.world) <= 1):
+        return None
+    number, event = next(iter(found.items()))
+    return rank(number, f"rank {number} alone reports {FAULT_LINES[event.kind]}", "strong")
 
 
 # -- 3. named by a component that can know ----------------------------------------------------
+
 
 def named_by_barrier(case: Case) -> Initiating | None:
     """monitoredBarrier says who did not come; its numbers count inside the group that waited."""
@@ -229,15 +348,24 @@ def named_by_barrier(case: Case) -> Initiating | None:
         inner, outer = event.detail.get("printed_rank"), event.rank
         if outer is None or inner is None or inner == outer:
             members = case.world
-            found.extend((len(members) or 1_000_000, m, f"rank {m} did not reach the monitored barrier") for m in missing)
+            found.extend(
+                (len(members) or 1_000_000, m, f"rank {m} did not reach the monitored barrier")
+                for m in missing
+            )
             continue
         group = next((g for g in case.known.groups if inner < len(g) and g[inner] == outer), None)
         translated = flight_recorder.global_ranks(missing, group) if group else None
         if translated is None or group is None:
             untranslated = event
         else:
-            found.extend((len(group), m, f"rank {m} (no. {n} of group {list(group)}) did not reach the group's barrier")
-                         for m, n in zip(translated, missing))
+            found.extend(
+                (
+                    len(group),
+                    m,
+                    f"rank {m} (no. {n} of group {list(group)}) did not reach the group's barrier",
+                )
+                for m, n in zip(translated, missing, strict=True)
+            )
     if found:
         smallest = min(size for size, *_ in found)
         named = {m: basis for size, m, basis in found if size == smallest}
@@ -247,8 +375,10 @@ def named_by_barrier(case: Case) -> Initiating | None:
             number, basis = next(iter(named.items()))
             return rank(number, basis, "strong")
     if untranslated is not None:
-        return unknown(f"member no. {untranslated.detail['missing']} of the group that rank {untranslated.rank} belongs to "
-                       "did not reach the barrier; the group's member list is not in the log")
+        return unknown(
+            f"member no. {untranslated.detail['missing']} of the group that rank {untranslated.rank} belongs to "
+            "did not reach the barrier; the group's member list is not in the log"
+        )
     return None
 
 
@@ -257,7 +387,9 @@ def named_by_component(case: Case) -> Initiating | None:
     for event in case.of_kind("local_nan"):
         number = event.detail.get("named", event.rank)
         if number is not None:
-            return rank(number, f"rank {number} found a non-finite value before gradients were mixed", "strong")
+            return rank(
+                number, f"rank {number} found a non-finite value before gradients were mixed", "strong"
+            )
     for event in case.of_kind("jax_task_error", "jax_heartbeat"):
         return rank(event.detail["task"], f"task {event.detail['task']} stopped sending heartbeats", "strong")
     for event in case.of_kind("horovod_missing"):
@@ -276,6 +408,7 @@ def named_by_component(case: Case) -> Initiating | None:
 
 
 # -- 4. exit codes ----------------------------------------------------------------------------
+
 
 def one_odd_exit(case: Case) -> Initiating | None:
     """One rank ended in a way that the others' errors do not explain."""
@@ -306,18 +439,24 @@ def one_odd_exit(case: Case) -> Initiating | None:
         return rank(number, f"the launcher reports {how} for rank {number} alone", "medium")
     # An exit code 1 without a traceback may be anything; it is telling where all others were only told to stop.
     confidence: Confidence = "strong" if code < 0 or all(e.told_to_stop for e in others) else "medium"
-    return rank(number, f"rank {number} ended with {how}; the others only lost it or were told to stop", confidence)
+    return rank(
+        number, f"rank {number} ended with {how}; the others only lost it or were told to stop", confidence
+    )
 
 
 def _aborted_by_gloo(case: Case, number: int) -> bool:
     """gloo aborts the receiver of more bytes than it asked for: one of a pair, not the guilty one."""
     mismatch = any(e.rank == number for e in case.of_kind("size_mismatch"))
     anonymous = any(e.rank is None for e in case.of_kind("size_mismatch"))
-    bare = any(e.rank in (number, None) and e.detail.get("how") == "without an active" for e in case.of_kind("cpp_terminate"))
+    bare = any(
+        e.rank in (number, None) and e.detail.get("how") == "without an active"
+        for e in case.of_kind("cpp_terminate")
+    )
     return mismatch or anonymous or bare
 
 
 # -- 5. the launcher ---------------------------------------------------------------------------
+
 
 def launcher_failed(case: Case) -> Initiating | None:
     """The launcher itself raised before any rank printed a word."""
@@ -325,7 +464,13 @@ def launcher_failed(case: Case) -> Initiating | None:
         return None
     for raised in case.raised:
         if raised.kind == "launcher_fault":
-            return Initiating("outside", None, raised.node, f"the launcher failed before any rank started: {_said(raised)}", "medium")
+            return Initiating(
+                "outside",
+                None,
+                raised.node,
+                f"the launcher failed before any rank started: {_said(raised)}",
+                "medium",
+            )
     return None
 
 
@@ -336,11 +481,17 @@ def nobody_named(case: Case) -> Initiating | None:
         return None
     if len(case.world) <= 1:
         only = case.world[0] if case.world else None
-        return rank(only, f"the only process raised {_said(anonymous[0])}", "strong") if only is not None else None
+        return (
+            rank(only, f"the only process raised {_said(anonymous[0])}", "strong")
+            if only is not None
+            else None
+        )
     signatures = Counter(_signature(r) for r in anonymous)
-    (_, most), = signatures.most_common(1)
+    ((_, most),) = signatures.most_common(1)
     if len(signatures) == 1 and most >= 2:
-        return Initiating("all", None, None, f"{most} processes raised the same error: {_said(anonymous[0])}", "medium")
+        return Initiating(
+            "all", None, None, f"{most} processes raised the same error: {_said(anonymous[0])}", "medium"
+        )
     return unknown(f"{_said(anonymous[0])}: no line says which rank raised it")
 
 
@@ -348,7 +499,11 @@ def last_word_of_launcher(case: Case) -> Initiating | None:
     """Weakest: the rank whose entry alone is not a SIGTERM, without anything else to go by."""
     for summary in case.summaries:
         left = [f for f in summary.failures if not f.told_to_stop and f.rank is not None]
-        if len(left) == 1 and len(summary.failures) > 1 and left[0].rank not in case.ranks_with("communication"):
+        if (
+            len(left) == 1
+            and len(summary.failures) > 1
+            and left[0].rank not in case.ranks_with("communication")
+        ):
             number = left[0].rank
             assert number is not None
             return rank(number, f"only rank {number} was not told to stop by the launcher", "weak")
@@ -360,6 +515,7 @@ RULES: tuple[Rule, ...] = (
     stopped_from_outside,
     gpu_fell_off,
     own_fault,
+    fault_line,
     named_by_component,
     parameters_differ,
     one_odd_exit,

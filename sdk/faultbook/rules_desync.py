@@ -13,12 +13,17 @@ from .exceptions import Frame, Raised
 from .flight_recorder import minority
 from .model import Initiating
 
-_WAITING = re.compile(r"\b(?:wait|all_reduce|all_gather\w*|all_to_all\w*|broadcast\w*|barrier|reduce_scatter\w*|recv|send|isend|irecv|gather"
-                      r"|scatter|backward|_run_backward|monitored_barrier|synchronize|allreduce|reduce)\b")
+_WAITING = re.compile(
+    r"\b(?:wait|all_reduce|all_gather\w*|all_to_all\w*|broadcast\w*|barrier|reduce_scatter\w*|recv|send|isend|irecv|gather"
+    r"|scatter|backward|_run_backward|monitored_barrier|synchronize|allreduce|reduce)\b"
+)
 _SUBGROUP = re.compile(r"\bgroup ?= ?(?!None\b|dist\.group\.WORLD|group\.WORLD)")
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?![\w.%]|\.\d)")
-_NOT_COMPARED = re.compile(r"\b(?:local_rank|rank|pid|port|seed|cuda|gpu|device|host|node|shard|worker|fd|time|took|elapsed|tid|thread|uid)"
-                           r"[ =:#\-]{0,3}\d+|0x[0-9a-f]+|\d+\.\d+\S*|/\S+|\d\d:\d\d:\d\d\S*", re.IGNORECASE)
+_NOT_COMPARED = re.compile(
+    r"\b(?:local_rank|rank|pid|port|seed|cuda|gpu|device|host|node|shard|worker|fd|time|took|elapsed|tid|thread|uid)"
+    r"[ =:#\-]{0,3}\d+|0x[0-9a-f]+|\d+\.\d+\S*|/\S+|\d\d:\d\d:\d\d\S*",
+    re.IGNORECASE,
+)
 _NONFINITE = re.compile(r"\b(?:loss|grad[_ ]?norm|gnorm)\b['\" ]{0,2}[=:] ?'?-?(?:nan|inf)\b", re.IGNORECASE)
 _BAR = re.compile(r"\[(?P<elapsed>(?:\d+:)?\d\d?:\d\d)<")
 
@@ -35,7 +40,11 @@ def lost(case: Case) -> dict[int, Raised]:
 def silent_ranks(case: Case) -> tuple[int, ...]:
     """Ranks of the world without any error, where others have one."""
     spoke = {r.rank for r in case.raised if r.rank is not None}
-    spoke |= {e.rank for e in case.of_kind("watchdog", "gloo_timeout", "peer_closed", "peer_reset", "store_wait") if e.rank is not None}
+    spoke |= {
+        e.rank
+        for e in case.of_kind("watchdog", "gloo_timeout", "peer_closed", "peer_reset", "store_wait")
+        if e.rank is not None
+    }
     return tuple(r for r in case.world if r not in spoke)
 
 
@@ -56,6 +65,7 @@ def first_nan_rank(case: Case) -> int | None:
 
 # -- counters -------------------------------------------------------------------------------
 
+
 def flight_recorder_shows(case: Case) -> Initiating | None:
     """The first call, in the smallest group, on which the members differ."""
     found = case.flight
@@ -67,12 +77,22 @@ def flight_recorder_shows(case: Case) -> Initiating | None:
             confidence = "medium"
         return rank(found.suspects[0], f"flight recorder: {found.detail}", confidence)
     if found.reason in ("operation", "size") and len(found.members) == 2:
-        return Initiating("unknown", None, None, f"flight recorder: {found.detail}; with two members nothing tells which is wrong", "none")
+        return Initiating(
+            "unknown",
+            None,
+            None,
+            f"flight recorder: {found.detail}; with two members nothing tells which is wrong",
+            "none",
+        )
     return None
 
 
 def _communication_failed(case: Case) -> bool:
-    return bool(lost(case)) or bool(case.hung) or bool(case.of_kind("watchdog", "gloo_timeout", "peer_closed", "size_mismatch"))
+    return (
+        bool(lost(case))
+        or bool(case.hung)
+        or bool(case.of_kind("watchdog", "gloo_timeout", "peer_closed", "size_mismatch"))
+    )
 
 
 def own_fingerprint_differs(case: Case) -> Initiating | None:
@@ -83,20 +103,42 @@ def own_fingerprint_differs(case: Case) -> Initiating | None:
         if event.rank is not None and event.rank != number:
             continue  # numbers inside a sub-group
         text = str(event.detail["self_text"])
-        own.setdefault(number, tuple(m[0] if m else "" for m in (
-            re.search(r"OpType=\w+", text), re.search(r"TensorShape=\[[^\]]*\]", text), re.search(r"SequenceNumber=\d+", text))))
+        own.setdefault(
+            number,
+            tuple(
+                m[0] if m else ""
+                for m in (
+                    re.search(r"OpType=\w+", text),
+                    re.search(r"TensorShape=\[[^\]]*\]", text),
+                    re.search(r"SequenceNumber=\d+", text),
+                )
+            ),
+        )
     if len(own) >= 3:
         for take in (2, 3):
             odd = minority({r: k[:take] for r, k in own.items()})
             if len(odd) == 1:
-                return rank(odd[0], f"rank {odd[0]} says it runs {' '.join(own[odd[0]])}, all others something else", "medium")
+                return rank(
+                    odd[0],
+                    f"rank {odd[0]} says it runs {' '.join(own[odd[0]])}, all others something else",
+                    "medium",
+                )
     events = case.of_kind("fingerprint_mismatch")
     peers = Counter(e.detail["peer_rank"] for e in events if e.detail["peer_rank"] not in own)
     if len(peers) == 1 and own:
         number = next(iter(peers))
         exceptional = {e.rank for e in events if e.rank is not None}
-        if len(own) >= 2 or (number in {r.rank for r in case.raised}) or len(exceptional) >= 2 or len(case.world) > 2:
-            return rank(number, f"{len(own)} rank(s) met something else on rank {number} than they run themselves", "medium" if len(own) > 1 else "weak")
+        if (
+            len(own) >= 2
+            or (number in {r.rank for r in case.raised})
+            or len(exceptional) >= 2
+            or len(case.world) > 2
+        ):
+            return rank(
+                number,
+                f"{len(own)} rank(s) met something else on rank {number} than they run themselves",
+                "medium" if len(own) > 1 else "weak",
+            )
     return None
 
 
@@ -109,17 +151,29 @@ def behind_in_counters(case: Case) -> Initiating | None:
         if number is None or event.detail.get("group", 0) not in (0, "0"):
             continue
         if event.kind == "watchdog" and "seq" in event.detail:
-            calls.setdefault(number, tuple(event.detail.get(k) for k in ("seq", "op", "numel_in", "numel_out")))
+            calls.setdefault(
+                number, tuple(event.detail.get(k) for k in ("seq", "op", "numel_in", "numel_out"))
+            )
         if "enqueued" in event.detail:
             enqueued.setdefault(number, event.detail["enqueued"])
-    for table, what in ((enqueued, "enqueued fewer calls than all others"), (calls, "waits in another call than all others")):
+    for table, what in (
+        (enqueued, "enqueued fewer calls than all others"),
+        (calls, "waits in another call than all others"),
+    ):
         odd = minority(table) if len(table) >= 3 else ()
-        if len(odd) == 1 and (table is calls or enqueued[odd[0]] < min(v for r, v in enqueued.items() if r != odd[0])):
+        if len(odd) == 1 and (
+            table is calls or enqueued[odd[0]] < min(v for r, v in enqueued.items() if r != odd[0])
+        ):
             complete = len(table) >= len(case.world)
             return rank(odd[0], f"rank {odd[0]} {what}", "strong" if complete else "weak")
     if len(calls) >= 2 and case.known.world_size:
         absent = [r for r in case.world if r not in calls]
-        if len(absent) == 1 and absent[0] not in case.without_log and not case.known.folded and absent[0] in _heard(case):
+        if (
+            len(absent) == 1
+            and absent[0] not in case.without_log
+            and not case.known.folded
+            and absent[0] in _heard(case)
+        ):
             return rank(absent[0], f"all ranks but {absent[0]} report a watchdog timeout", "medium")
     return None
 
@@ -130,28 +184,36 @@ def _heard(case: Case) -> set[int]:
 
 # -- handled, then desynchronised ------------------------------------------------------------
 
+
 def handled_error_before(case: Case) -> Initiating | None:
     """One rank skipped or caught something, and then the others waited for it."""
     if not _communication_failed(case):
         return None
     suspects: dict[int, str] = {}
     for event in case.of_kind("handled", "cuda_oom"):
-        if event.rank is None or event.kind == "cuda_oom" and any(
-            r.source == event.source and r.first <= event.line <= r.last for r in case.raised
+        if (
+            event.rank is None
+            or (event.kind == "cuda_oom"
+            and any(r.source == event.source and r.first <= event.line <= r.last for r in case.raised))
         ):
             continue
         own = case.progress.ranks.get(event.rank)
         # Progress that all ranks made together afterwards clears it; the one step after it does not.
-        later = _steps_after(case, event.source, event.line, event.rank)
+        later = steps_after(case, event.source, event.line, event.rank)
         if own is not None and later <= 1:
             suspects.setdefault(event.rank, event.text)
     if len(suspects) == 1:
         number, text = next(iter(suspects.items()))
-        return rank(number, f"rank {number} alone handled an error locally just before the others waited for it: {text[-140:]}", "medium")
+        return rank(
+            number,
+            f"rank {number} alone handled an error locally just before the others waited for it: {text[-140:]}",
+            "medium",
+        )
     return None
 
 
-def _steps_after(case: Case, source: int, line: int, number: int) -> int:
+def steps_after(case: Case, source: int, line: int, number: int | None) -> int:
+    """How many different steps were logged after a line, by its rank (or in its own file)."""
     steps = set()
     for record in case.records:
         if record.source == source and record.line > line and (record.rank == number or case.per_rank_files):
@@ -162,6 +224,7 @@ def _steps_after(case: Case, source: int, line: int, number: int) -> int:
 
 
 # -- frames -----------------------------------------------------------------------------------
+
 
 def _frames(case: Case) -> dict[int, Frame]:
     found = {}
@@ -190,10 +253,20 @@ def member_missing_in_group(case: Case) -> Initiating | None:
         inside = waiting & set(group)
         absent = [m for m in group if m in frames and m not in waiting]
         if inside and len(absent) == 1 and len(inside) == len(group) - 1:
-            return rank(absent[0], f"ranks {_listed(inside)} wait inside group {list(group)}; its member {absent[0]} went on without them", "medium")
+            return rank(
+                absent[0],
+                f"ranks {_listed(inside)} wait inside group {list(group)}; its member {absent[0]} went on without them",
+                "medium",
+            )
     if len(waiting) * 2 < len(frames) and not case.known.groups:
-        return Initiating("unknown", None, None, f"rank {_listed(waiting)} waits inside a sub-group whose members are not printed: "
-                          "the rank it waits for is among the others", "none")
+        return Initiating(
+            "unknown",
+            None,
+            None,
+            f"rank {_listed(waiting)} waits inside a sub-group whose members are not printed: "
+            "the rank it waits for is among the others",
+            "none",
+        )
     return None
 
 
@@ -209,13 +282,21 @@ def in_another_frame(case: Case) -> Initiating | None:
         if len(set(places.values())) == 1 and len(within) >= 3:
             odd = minority(within)
             if len(odd) == 1:
-                return rank(odd[0], f"rank {odd[0]} was in {within[odd[0]]}, all others in another collective of the same line", "medium")
+                return rank(
+                    odd[0],
+                    f"rank {odd[0]} was in {within[odd[0]]}, all others in another collective of the same line",
+                    "medium",
+                )
         return None
     if len(odd) == 1:
         frame = frames[odd[0]]
         common = next(f for r, f in frames.items() if r not in odd)
-        return rank(odd[0], f"rank {odd[0]} was at {frame.file.rsplit('/', 1)[-1]}:{frame.line} ({frame.function}), the others at "
-                    f"{common.file.rsplit('/', 1)[-1]}:{common.line} ({common.function})", "medium")
+        return rank(
+            odd[0],
+            f"rank {odd[0]} was at {frame.file.rsplit('/', 1)[-1]}:{frame.line} ({frame.function}), the others at "
+            f"{common.file.rsplit('/', 1)[-1]}:{common.line} ({common.function})",
+            "medium",
+        )
     return None
 
 
@@ -228,19 +309,28 @@ def interrupted_elsewhere(case: Case) -> Initiating | None:
     for number, raised in stacks.items():
         innermost = raised.cause.frames[-6:]
         frame = raised.cause.user_frame
-        in_collective = any("distributed" in f.file or _WAITING.search(f.function) for f in innermost if not f.is_user)
+        in_collective = any(
+            "distributed" in f.file or _WAITING.search(f.function) for f in innermost if not f.is_user
+        )
         in_collective = in_collective or bool(frame and re.search(r"\bdist\.|\.backward\(", frame.code))
         if not in_collective:
             busy[number] = raised
     if len(busy) == 1 and len(stacks) >= 2:
         number, raised = next(iter(busy.items()))
         frame = raised.cause.user_frame
-        where = f"{frame.file.rsplit('/', 1)[-1]}:{frame.line} ({frame.function})" if frame else "its own code"
-        return rank(number, f"when the hung job was interrupted, rank {number} alone was not in a collective but at {where}", "medium")
+        where = (
+            f"{frame.file.rsplit('/', 1)[-1]}:{frame.line} ({frame.function})" if frame else "its own code"
+        )
+        return rank(
+            number,
+            f"when the hung job was interrupted, rank {number} alone was not in a collective but at {where}",
+            "medium",
+        )
     return None
 
 
 # -- start-up --------------------------------------------------------------------------------
+
 
 def never_joined_the_store(case: Case) -> Initiating | None:
     """Rendezvous: one rank looked elsewhere, or never came."""
@@ -249,36 +339,65 @@ def never_joined_the_store(case: Case) -> Initiating | None:
     for event in case.of_kind("store_connect", "store_address"):
         if event.rank is not None:
             connect[event.rank].add((event.detail["remote"], event.detail["port"]))
-    waiting = {e.rank for e in case.of_kind("store_wait", "store_clients", "store_barrier", "store_timeout") if e.rank is not None}
+    waiting = {
+        e.rank
+        for e in case.of_kind("store_wait", "store_clients", "store_barrier", "store_timeout")
+        if e.rank is not None
+    }
     only = [r for r in connect if r not in waiting]
     if len(only) == 1 and waiting:
         remote, port = next(iter(connect[only[0]]))
-        return rank(only[0], f"rank {only[0]} tried to reach the store at {remote}:{port} while the others waited for it", "strong")
+        return rank(
+            only[0],
+            f"rank {only[0]} tried to reach the store at {remote}:{port} while the others waited for it",
+            "strong",
+        )
     if len(connect) >= 2 and len(connect) == len(case.world) - 1:
         host = [r for r in case.world if r not in connect]
         if host and len({next(iter(a)) for a in connect.values()}) == 1 and host[0] not in case.without_log:
-            return rank(host[0], f"all other ranks tried in vain to reach the store that rank {host[0]} should serve", "medium")
+            return rank(
+                host[0],
+                f"all other ranks tried in vain to reach the store that rank {host[0]} should serve",
+                "medium",
+            )
     if len(connect) >= 3:
         targets = {r: min(map(str, a)) for r, a in connect.items()}
         odd = minority(targets)
         if len(odd) == 1:
-            return rank(odd[0], f"rank {odd[0]} looked for the store at another address than the others", "medium")
+            return rank(
+                odd[0], f"rank {odd[0]} looked for the store at another address than the others", "medium"
+            )
     if joined:
         event = joined[0]
         absent = [r for r in silent_ranks(case) if r not in case.without_log]
         if len(absent) == 1 and event.detail.get("joined") == (case.known.world_size or 0) - 1:
-            return rank(absent[0], f"{event.detail['joined']} of {case.known.world_size} ranks joined; rank {absent[0]} printed no error", "medium")
+            return rank(
+                absent[0],
+                f"{event.detail['joined']} of {case.known.world_size} ranks joined; rank {absent[0]} printed no error",
+                "medium",
+            )
     return None
 
 
 # -- time and phase ---------------------------------------------------------------------------
 
+
 def busy_bar_at_timeout(case: Case) -> Initiating | None:
     """A bar that has been running for about the timeout: the one busy rank is the one without a watchdog line."""
-    timeouts = [e.detail["timeout_ms"] / 1000 for e in case.of_kind("watchdog", "gloo_timeout", "store_wait") if "timeout_ms" in e.detail]
-    timeouts += [int(m[1]) / 1000 for e in case.of_kind("store_timeout") if (m := re.search(r"timed out after (\d+)ms", e.text))]
-    victims = {e.rank if e.rank is not None else e.detail.get("printed_rank")
-               for e in case.of_kind("watchdog", "store_timeout", "gloo_timeout")} - {None}
+    timeouts = [
+        e.detail["timeout_ms"] / 1000
+        for e in case.of_kind("watchdog", "gloo_timeout", "store_wait")
+        if "timeout_ms" in e.detail
+    ]
+    timeouts += [
+        int(m[1]) / 1000
+        for e in case.of_kind("store_timeout")
+        if (m := re.search(r"timed out after (\d+)ms", e.text))
+    ]
+    victims = {
+        e.rank if e.rank is not None else e.detail.get("printed_rank")
+        for e in case.of_kind("watchdog", "store_timeout", "gloo_timeout")
+    } - {None}
     if not timeouts or not victims:
         return None
     limit = max(timeouts)
@@ -294,7 +413,11 @@ def busy_bar_at_timeout(case: Case) -> Initiating | None:
             if owner is None and 0 not in victims:
                 owner = 0
             if owner is not None:
-                return rank(owner, f"rank {owner} was still busy ({record.body.strip()[:60]}…) for the whole timeout", "strong")
+                return rank(
+                    owner,
+                    f"rank {owner} was still busy ({record.body.strip()[:60]}…) for the whole timeout",
+                    "strong",
+                )
     return None
 
 
@@ -306,7 +429,12 @@ def different_start(case: Case) -> Initiating | None:
     first: dict[str, dict[int, tuple[str, ...]]] = defaultdict(dict)
     for record in case.records:
         body = record.body
-        if record.rank is None or record.about or len(body) > 300 or body.startswith((" ", "\t", "Traceback", "RuntimeError")):
+        if (
+            record.rank is None
+            or record.about
+            or len(body) > 300
+            or body.startswith((" ", "\t", "Traceback", "RuntimeError"))
+        ):
             continue
         if re.search(r"\bloss\b|grad_norm|lr=|it/s", body):
             continue
@@ -321,7 +449,11 @@ def different_start(case: Case) -> Initiating | None:
             if len(values) >= 3 and len(values) >= len(case.world) - 1:
                 odd = minority(values)
                 if len(odd) == 1 and len(set(values.values())) == 2:
-                    return rank(odd[0], f"rank {odd[0]} alone printed {' '.join(values[odd[0]])} where the others agree ({key[:80]})", "medium")
+                    return rank(
+                        odd[0],
+                        f"rank {odd[0]} alone printed {' '.join(values[odd[0]])} where the others agree ({key[:80]})",
+                        "medium",
+                    )
     return None
 
 
@@ -341,13 +473,17 @@ def step_differs(case: Case) -> Initiating | None:
     """One rank stopped at another step than all others."""
     if not _communication_failed(case) and not case.hung:
         return None
-    steps = {r: p.last_step for r, p in case.progress.ranks.items() if r is not None and p.last_step is not None}
+    steps = {
+        r: p.last_step for r, p in case.progress.ranks.items() if r is not None and p.last_step is not None
+    }
     if len(steps) < 3:
         return None
     odd = minority(steps)
     if len(odd) == 1:
         common = Counter(steps.values()).most_common(1)[0][0]
-        return rank(odd[0], f"rank {odd[0]} stopped at step {steps[odd[0]]:g}, all others at {common:g}", "weak")
+        return rank(
+            odd[0], f"rank {odd[0]} stopped at step {steps[odd[0]]:g}, all others at {common:g}", "weak"
+        )
     return None
 
 
@@ -363,12 +499,18 @@ def raised_late(case: Case) -> Initiating | None:
     ordered = sorted((t, r) for r, t in times.items())
     (before, _), (last, number) = ordered[-2], ordered[-1]
     if last - before >= max(2.0, 0.4 * median(timeouts)) and before - ordered[0][0] <= 1.5:
-        return rank(number, f"rank {number} noticed {last - before:.1f} s after all others: it came late to the call they waited in", "weak")
+        return rank(
+            number,
+            f"rank {number} noticed {last - before:.1f} s after all others: it came late to the call they waited in",
+            "weak",
+        )
     return None
 
 
 def _traceback_times(case: Case) -> dict[int, float]:
-    starts = {(r.source, r.first): r.rank for r in case.raised if r.rank is not None and r.kind == "communication"}
+    starts = {
+        (r.source, r.first): r.rank for r in case.raised if r.rank is not None and r.kind == "communication"
+    }
     found: dict[int, float] = {}
     clocks = set()
     for record in case.records:
@@ -382,14 +524,26 @@ def _traceback_times(case: Case) -> dict[int, float]:
 def silent_by_elimination(case: Case) -> Initiating | None:
     """All ranks but one report that they waited or lost a peer; that one printed nothing."""
     if case.known.folded:
-        return Initiating("unknown", None, None, "Ray folded equal lines of other ranks: silence proves nothing here", "none")
+        return Initiating(
+            "unknown",
+            None,
+            None,
+            "Ray folded equal lines of other ranks: silence proves nothing here",
+            "none",
+        )
     complaining = lost(case)
     silent = silent_ranks(case)
     if not complaining or not silent:
         return None
     missing = [r for r in silent if r in case.without_log]
     if missing:
-        return Initiating("unknown", None, None, f"no log for rank {_listed(missing)}, which may be the one that started it", "none")
+        return Initiating(
+            "unknown",
+            None,
+            None,
+            f"no log for rank {_listed(missing)}, which may be the one that started it",
+            "none",
+        )
     if len(silent) != 1:
         return None
     number = silent[0]
@@ -398,8 +552,11 @@ def silent_by_elimination(case: Case) -> Initiating | None:
     if exit_ is not None and exit_.told_to_stop and not timed_out:
         return None  # it may only have been stopped before it could complain
     heard = number in _heard(case) or case.per_rank_files
-    return rank(number, f"all ranks but {number} waited for a peer or lost it; rank {number} stopped without a word",
-                "medium" if heard and timed_out else "weak")
+    return rank(
+        number,
+        f"all ranks but {number} waited for a peer or lost it; rank {number} stopped without a word",
+        "medium" if heard and timed_out else "weak",
+    )
 
 
 def _listed(ranks: object) -> str:
