@@ -27,9 +27,7 @@ def check(argv: list[str]) -> int:
         prog="faultbook check",
         description="Validate entries: fields, patterns, files, links, and every signature on every log.",
     )
-    parser.add_argument(
-        "paths", nargs="*", type=Path, metavar="PATH", help="entries to report on (default: all)"
-    )
+    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="entries to report on (default: all)")
     parser.add_argument("--kb", type=Path, help="folder of the knowledge (default: found upwards)")
     parser.add_argument("--json", action="store_true", help="machine-readable report")
     args = parser.parse_args(argv)
@@ -58,9 +56,7 @@ def check(argv: list[str]) -> int:
 
 def new(argv: list[str]) -> int:
     """`faultbook new SLUG …`"""
-    parser = argparse.ArgumentParser(
-        prog="faultbook new", description="Scaffold an entry that is valid but for its TODOs."
-    )
+    parser = argparse.ArgumentParser(prog="faultbook new", description="Scaffold an entry that is valid but for its TODOs.")
     parser.add_argument("slug", help="permanent id, kebab-case: optimizer-state-not-restored")
     parser.add_argument("--category", required=True, help="see `categories` in kb/taxonomy.yaml")
     parser.add_argument("--title", help="default: the slug in words")
@@ -87,9 +83,7 @@ def new(argv: list[str]) -> int:
     if args.slug in taken:
         return _usage("new", f"{taken[args.slug]} exists")
     if args.parent and args.parent not in taken:
-        return _usage(
-            "new", f"no entry {args.parent!r} ({nearest(args.parent, taken) or 'leave --parent out'})"
-        )
+        return _usage("new", f"no entry {args.parent!r} ({nearest(args.parent, taken) or 'leave --parent out'})")
     request = scaffold.Request(
         args.slug, args.title or args.slug.replace("-", " ").capitalize(), args.category, args.kind,
         args.severity, args.visibility, args.mode, args.world_size, args.parent, date.today(),

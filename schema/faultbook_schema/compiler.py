@@ -30,9 +30,7 @@ INVERSE = {
 Json = dict[str, Any]
 
 
-def write_catalogue(
-    kb: Path, target: Path, *, keep_going: bool = False, left_out: list[str] | None = None
-) -> list[Path]:
+def write_catalogue(kb: Path, target: Path, *, keep_going: bool = False, left_out: list[str] | None = None) -> list[Path]:
     """Compiles kb/ into `target`; returns the files written.
 
     Raises InvalidKnowledge with every problem. With `keep_going` entries that cannot be

@@ -115,11 +115,7 @@ def _own(one: Tested, logs: Sequence[Log], raw: Raw) -> Iterator[Problem]:
 
 
 def _cites(row: object, one: Tested) -> bool:
-    return (
-        isinstance(row, dict)
-        and isinstance(row.get("file"), str)
-        and one.signature.id in (row.get("signatures") or ())
-    )
+    return isinstance(row, dict) and isinstance(row.get("file"), str) and one.signature.id in (row.get("signatures") or ())
 
 
 def _foreign(log: Log, tested: Mapping[str, Tested], raws: Mapping[str, Raw]) -> Iterator[Problem]:

@@ -77,10 +77,7 @@ def _signatures(entry: Json) -> Json:
     entry_of = {
         "type": "object",
         "properties": {
-            **{
-                n: TEXT
-                for n in ("slug", "kind", "title", "category", "severity", "visibility", "quick_answer")
-            },
+            **{n: TEXT for n in ("slug", "kind", "title", "category", "severity", "visibility", "quick_answer")},
             "parent": {"type": ["string", "null"]},
             "ancestors": {**TEXTS, "description": "Parents upwards, nearest first."},
             "aliases": TEXTS,

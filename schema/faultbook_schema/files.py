@@ -27,18 +27,14 @@ def read_bytes(folder: Path, name: str, shown: str, limit: int) -> tuple[bytes |
     try:
         if path.resolve().parent != folder.resolve() / Path(name).parent or path.is_symlink():
             return None, Problem(shown, 1, "leads out of the entry's folder (a link?)", "unreadable")
-        with open(
-            path, "rb", opener=lambda p, flags: os.open(p, flags | getattr(os, "O_NONBLOCK", 0))
-        ) as file:
+        with open(path, "rb", opener=lambda p, flags: os.open(p, flags | getattr(os, "O_NONBLOCK", 0))) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None, Problem(shown, 1, "is not a plain file", "unreadable")
             return file.read(limit), None
     except FileNotFoundError:
         return None, Problem(shown, 1, "is missing", "missing-file")
     except (OSError, ValueError) as error:
-        return None, Problem(
-            shown, 1, f"cannot be read: {getattr(error, 'strerror', None) or error}", "unreadable"
-        )
+        return None, Problem(shown, 1, f"cannot be read: {getattr(error, 'strerror', None) or error}", "unreadable")
 
 
 def read_files(item: LoadedEntry, raw: dict[str, Any]) -> tuple[dict[str, str], Code | None, list[Problem]]:
@@ -114,9 +110,7 @@ def _recorded(item: LoadedEntry, raw: dict[str, Any], logs: dict[str, str]) -> l
             continue  # reported as path-outside by the model
         if name.removeprefix("logs/") not in logs or not name.startswith("logs/"):
             hint = nearest(name, [f"logs/{n}" for n in logs]) or "recorded lines live in logs/"
-            problems.append(
-                item.problem(("recorded", index, "file"), f"`{name[:80]}` is missing", "missing-file", hint)
-            )
+            problems.append(item.problem(("recorded", index, "file"), f"`{name[:80]}` is missing", "missing-file", hint))
     base = item.path.removesuffix("entry.yaml")
     for name in logs:
         if name.startswith("recorded-") and f"logs/{name}" not in said:
@@ -139,11 +133,7 @@ def _repro(item: LoadedEntry, raw: dict[str, Any], base: str) -> tuple[Code | No
     if data is None:
         if problem and problem.code == "missing-file":
             if mode in ("real", "simulated"):
-                return None, [
-                    item.problem(
-                        ("repro",), "repro.py is missing", "missing-file", f"`mode: {mode}` runs one"
-                    )
-                ]
+                return None, [item.problem(("repro",), "repro.py is missing", "missing-file", f"`mode: {mode}` runs one")]
             return None, []
         return None, [problem] if problem else []
     shown = f"{base}repro.py"

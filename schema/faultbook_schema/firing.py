@@ -52,9 +52,7 @@ def firings(signatures: Mapping[str, Signature], log: LogText) -> dict[str, Firi
     return {**_log_firings(signatures, lines, ranks), **_metric_firings(signatures, lines, log.name)}
 
 
-def _log_firings(
-    signatures: Mapping[str, Signature], lines: Sequence[str], ranks: frozenset[int]
-) -> dict[str, Firing]:
+def _log_firings(signatures: Mapping[str, Signature], lines: Sequence[str], ranks: frozenset[int]) -> dict[str, Firing]:
     wanted = {name: s for name, s in signatures.items() if isinstance(s, LogSignature)}
     folded = "\n".join(lines).lower()
     observations: dict[Key, list[Observation]] = {}
@@ -104,9 +102,7 @@ def _confirmed(pattern: Pattern, lines: Sequence[str], parsed: dict[int, Observa
     return found
 
 
-def _metric_firings(
-    signatures: Mapping[str, Signature], lines: Sequence[str], name: str
-) -> dict[str, Firing]:
+def _metric_firings(signatures: Mapping[str, Signature], lines: Sequence[str], name: str) -> dict[str, Firing]:
     wanted = {key: s for key, s in signatures.items() if isinstance(s, MetricSignature)}
     if not wanted:
         return {}

@@ -19,23 +19,22 @@ def problems_of(loaded: Sequence[LoadedEntry]) -> list[Problem]:
     """All faults between entries; reads raw fields, so one bad entry does not hide the links of others."""
     raws = [(item, item.raw()) for item in loaded if item.node is not None]
     problems = list(_names(raws))
+    # An entry that is no YAML still exists: its name is not reported once more at each mention.
     by_slug: dict[str, Raw] = {}
-    for item, raw in raws:
-        by_slug.setdefault(item.slug, raw)
+    for item in loaded:
+        by_slug.setdefault(item.slug, item.raw())
     for item, raw in raws:
         problems += [item.problem(*found) for found in _references(item.slug, raw, by_slug)]
     for item, _ in raws:
         cycle = _cycle(item.slug, by_slug)
         if cycle:
-            problems.append(
-                item.problem(("parent",), f"is its own ancestor: {' → '.join(cycle)}", "parent-cycle")
-            )
+            problems.append(item.problem(("parent",), f"is its own ancestor: {' → '.join(cycle)}", "parent-cycle"))
     return problems
 
 
 def normal(name: str) -> str:
     """Names that differ only in case, spaces or punctuation are the same name."""
-    return "-".join(re.findall(r"\w+", name.lower()))
+    return "-".join(re.findall(r"[^\W_]+", name.lower()))
 
 
 def _names(raws: list[tuple[LoadedEntry, Raw]]) -> Iterator[Problem]:
@@ -51,9 +50,7 @@ def _names(raws: list[tuple[LoadedEntry, Raw]]) -> Iterator[Problem]:
         key = normal(name)
         owner = owners.setdefault(key, item)
         if owner is not item:
-            yield item.problem(
-                loc, f"{what} `{name[:80]}` is already taken", "duplicate-slug", f"by {owner.path}"
-            )
+            yield item.problem(loc, f"{what} `{name[:80]}` is already taken", "duplicate-slug", f"by {owner.path}")
         elif what == "alias" and key == normal(item.slug):
             yield item.problem(loc, f"alias `{name[:80]}` is the slug itself", "duplicate-slug", "remove it")
 
@@ -66,8 +63,7 @@ def _references(slug: str, raw: Raw, by_slug: dict[str, Raw]) -> Iterator[tuple[
             yield (loc, "TODO is still to be filled in", "todo", "the slug of an entry")
         elif target not in by_slug:
             yield (loc, f"no entry `{target[:80]}`", "unknown-entry", nearest(target, by_slug))
-        elif loc == ("parent",) and by_slug[target].get("kind") != "symptom":
-            kind = by_slug[target].get("kind")
+        elif loc == ("parent",) and (kind := by_slug[target].get("kind", "symptom")) != "symptom":
             yield (loc, f"`{target}` is of kind {kind}", "parent-kind", "a parent is a hub (kind symptom)")
     for index, route in enumerate(_list(raw, "routes")):
         name = route.get("signature") if isinstance(route, dict) else None
@@ -77,6 +73,8 @@ def _references(slug: str, raw: Raw, by_slug: dict[str, Raw]) -> Iterator[tuple[
         owner, _, identifier = name.partition("#")
         if owner not in by_slug:
             yield (loc, f"no entry `{owner[:80]}`", "unknown-entry", nearest(owner, by_slug))
+            continue
+        if not by_slug[owner]:
             continue
         ids = [s["id"] for s in _list(by_slug[owner], "signatures") if isinstance(s, dict) and _is_id(s)]
         if identifier not in ids:
@@ -97,9 +95,7 @@ def _slugs(raw: Raw) -> Iterator[tuple[Loc, str]]:
             if isinstance(item, dict) and isinstance(item.get(key), str):
                 yield (name, index, key), item[key]
     for index, signature in enumerate(_list(raw, "signatures")):
-        for number, slug in enumerate(
-            _list(signature, "not_evidence_of") if isinstance(signature, dict) else ()
-        ):
+        for number, slug in enumerate(_list(signature, "not_evidence_of") if isinstance(signature, dict) else ()):
             if isinstance(slug, str):
                 yield ("signatures", index, "not_evidence_of", number), slug
 

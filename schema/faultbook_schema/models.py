@@ -62,9 +62,7 @@ class Vocabulary:
 def _sixty_words(value: str) -> str:
     words = len(value.split())
     if words > QUICK_ANSWER_WORDS:
-        raise PydanticCustomError(
-            "too_long", "{words} words; at most {limit}", {"words": words, "limit": QUICK_ANSWER_WORDS}
-        )
+        raise PydanticCustomError("too_long", "{words} words; at most {limit}", {"words": words, "limit": QUICK_ANSWER_WORDS})
     return value
 
 
@@ -99,9 +97,7 @@ def _inside(value: str) -> str:
 
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=20_000)]
-Line = Annotated[
-    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=300, pattern=ONE_LINE)
-]
+Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=300, pattern=ONE_LINE)]
 Slug = Annotated[str, StringConstraints(pattern=SLUG, max_length=80)]
 SignatureName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+#[a-z0-9-]+$", max_length=160)]
 Url = Annotated[str, StringConstraints(max_length=600), AfterValidator(_url)]

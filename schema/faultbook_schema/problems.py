@@ -21,6 +21,11 @@ class Problem:
     hint: str = ""
     """What to write instead, where that can be guessed."""
 
+    def __post_init__(self) -> None:
+        # Messages quote what strangers wrote: no line breaks, nothing that steers a terminal.
+        for name in ("path", "message", "hint"):
+            object.__setattr__(self, name, _one_line(getattr(self, name)))
+
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.message}" + (f" ({self.hint})" if self.hint else "")
 
@@ -32,6 +37,12 @@ class Problem:
             "message": self.message,
             "hint": self.hint,
         }
+
+
+def _one_line(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text)
 
 
 class InvalidKnowledge(Exception):

@@ -51,9 +51,7 @@ def cut(source: str) -> tuple[Code | None, list[Found]]:
             pieces.setdefault(open_name, []).append(textwrap.dedent("\n".join(body)).strip("\n"))
             open_name = ""
     if open_name:
-        problems.append(
-            (open_line, f"region `{open_name}` is not closed", "repro-region", "add `# endregion`")
-        )
+        problems.append((open_line, f"region `{open_name}` is not closed", "repro-region", "add `# endregion`"))
     missing = [name for name in NAMES if not any(p.strip() for p in pieces.get(name, []))]
     for name in missing:
         hint = f"mark it by `# region {name}` … `# endregion`"
@@ -65,9 +63,7 @@ def cut(source: str) -> tuple[Code | None, list[Found]]:
 
 
 def unified_diff(broken: str, fixed: str) -> str:
-    lines = difflib.unified_diff(
-        broken.splitlines(), fixed.splitlines(), "broken", "fixed", n=1000, lineterm=""
-    )
+    lines = difflib.unified_diff(broken.splitlines(), fixed.splitlines(), "broken", "fixed", n=1000, lineterm="")
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -163,11 +163,7 @@ def _log(signature: dict[str, Any], loc: Loc, parts: list[tuple[str, list[Any]]]
             continue
         for side in ("left", "right"):
             value = comparison.get(side)
-            if (
-                isinstance(value, str)
-                and value not in captures
-                and (side == "left" or _name(value, comparison))
-            ):
+            if isinstance(value, str) and value not in captures and (side == "left" or _name(value, comparison)):
                 known = ", ".join(sorted(captures)) or "none"
                 yield (
                     (*loc, "where", index, side),

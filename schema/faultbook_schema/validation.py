@@ -42,9 +42,7 @@ def validate(root: Node, path: str, taxonomy: Taxonomy) -> tuple[AnyEntry | None
     if model is None:
         hint = nearest(str(kind.value), KINDS) or f"one of {', '.join(KINDS)}"
         line = root.key_lines["kind"]
-        return None, [
-            Problem(path, line, f"`kind: {_short(kind.value)}` is no kind of entry", "bad-vocabulary", hint)
-        ]
+        return None, [Problem(path, line, f"`kind: {_short(kind.value)}` is no kind of entry", "bad-vocabulary", hint)]
     # Strict JSON mode: lists become tuples, and nothing is converted silently.
     text = json.dumps(root.plain())
     try:
@@ -62,9 +60,7 @@ def validate(root: Node, path: str, taxonomy: Taxonomy) -> tuple[AnyEntry | None
     return None, list(dict.fromkeys(problems))
 
 
-def _problem(
-    error: Any, loc: Loc, root: Node, path: str, model: type[EntryBase], taxonomy: Taxonomy
-) -> Problem:
+def _problem(error: Any, loc: Loc, root: Node, path: str, model: type[EntryBase], taxonomy: Taxonomy) -> Problem:
     kind, context = error["type"], error.get("ctx") or {}
     name = _dotted(loc, root)
     field = str(loc[-1]) if loc else ""

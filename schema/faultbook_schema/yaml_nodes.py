@@ -167,9 +167,7 @@ def _build(text: str, path: str) -> tuple[Node | None, list[Problem]]:
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                problems.append(
-                    Problem(path, line, "a second YAML document", "yaml-syntax", "one entry per file")
-                )
+                problems.append(Problem(path, line, "a second YAML document", "yaml-syntax", "one entry per file"))
                 break
         elif isinstance(event, yaml.ScalarEvent):
             attach(Node(_scalar(event), line), is_scalar=True)

@@ -175,7 +175,7 @@ def _parse(text: str, file: str, schema: str) -> dict[str, Any]:
 
 
 def _normal(name: str) -> str:
-    return "-".join(re.findall(r"\w+", name.lower()))
+    return "-".join(re.findall(r"[^\W_]+", name.lower()))
 
 
 def _words(text: str) -> list[str]:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from faultbook_schema.loader import load_kb
 from faultbook_schema.problems import CODES
 
@@ -31,7 +30,11 @@ def test_there_are_many() -> None:
 def test_the_good_ones_have_no_problem(kb: Path) -> None:
     knowledge = load_kb(kb)
     assert knowledge.problems == ()
-    assert {type(item.entry).__name__ for item in knowledge.loaded} == {"CauseEntry", "SymptomEntry", "NoiseEntry"}
+    assert {type(item.entry).__name__ for item in knowledge.loaded} == {
+        "CauseEntry",
+        "SymptomEntry",
+        "NoiseEntry",
+    }
 
 
 def test_every_code_is_explained_and_used(root: Path) -> None:
