@@ -137,7 +137,10 @@ _scalars = st.one_of(
                      "logs/x.log"]),
 )  # fmt: skip
 _names = sorted({f.alias or n for m in KINDS.values() for n, f in m.model_fields.items()})
-_parts = ["kind", "id", "role", "all", "any", "none", "pattern", "series", "test", "entry", "to", "where", "ranks", "within", "file", "mode", "left", "right", "parent", "signature"]
+_parts = [
+    "kind", "id", "role", "all", "any", "none", "pattern", "series", "test", "entry", "to", "where", "ranks",
+    "within", "file", "mode", "left", "right", "parent", "signature",
+]  # fmt: skip
 _keys = st.one_of(st.sampled_from([*_names, *_parts]), st.text(max_size=8))
 _values = st.recursive(
     _scalars,
