@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from faultbook.signatures import MetricSignature, Signature
+from faultbook.signatures import LogSignature, Signature
 
 from .compiler import with_literals
 from .firing import Firing, LogText, firings
@@ -107,11 +107,17 @@ def _own(one: Tested, logs: Sequence[Log], raw: Raw) -> Iterator[Problem]:
             message = f"`{one.signature.id}` does not fire on logs/{log.name}, which is said to show it"
             yield one.owner.problem(one.loc, message, "recorded-unmatched")
     broken = [log for log in logs if log.half == "broken"]
-    probe = isinstance(one.signature, MetricSignature) and one.signature.observed_in == "probe"
-    if broken and not cited and not probe and not any(one.name in log.fired for log in broken):
+    if broken and not cited and not _quoted(one.signature) and not any(one.name in log.fired for log in broken):
         names = " or ".join(f"logs/{log.name}" for log in broken)
         message = f"`{one.signature.id}` does not fire on {names}"
         yield one.owner.problem(one.loc, message, "broken-unmatched", "does the failing run print that line?")
+
+
+def _quoted(signature: Signature) -> bool:
+    """Whether every pattern cites a source because no run here can print it."""
+    if not isinstance(signature, LogSignature):
+        return False
+    return all(pattern.source for pattern in (*signature.all, *signature.any))
 
 
 def _cites(row: object, one: Tested) -> bool:

@@ -51,7 +51,9 @@ def problems_of(signature: Any, loc: Loc) -> Iterator[Found]:
     parts = [(group, _items(signature, group)) for group in ("all", "any", "none")]
     if kind in ("log", "metric") and not parts[0][1] and not parts[1][1]:
         yield (loc, "needs at least one item in `all` or `any`", "cross-field", "")
-    if signature.get("ordered") is True and len(parts[0][1]) < 2:
+    # Of a log signature the `any` lines come after those of `all`; of metrics they have no place in the order.
+    steps = len(parts[0][1]) + (kind == "log" and bool(parts[1][1]))
+    if signature.get("ordered") is True and steps < 2:
         yield ((*loc, "ordered"), "`ordered` needs two or more items in `all`", "cross-field", "")
     for group, items in parts:
         for index, item in enumerate(items):

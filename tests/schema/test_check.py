@@ -110,6 +110,14 @@ def test_recorded_lines_must_show_what_they_are_cited_for(kb: Path, edit: Edit) 
     assert found(kb) == [("first-step-scale-skip", "recorded-unmatched")], "the comparison decides"
 
 
+def test_a_line_no_run_can_print_needs_its_source(kb: Path, edit: Edit) -> None:
+    pattern = "- pattern: 'ZeroDivisionError: (?:float )?division by zero'"
+    edit(f"{CAUSE}/entry.yaml", pattern, "- pattern: 'only on a cluster of a thousand'")
+    assert found(kb) == [("batch-without-targets", "broken-unmatched")]
+    edit(f"{CAUSE}/entry.yaml", "of a thousand'", "of a thousand'\n        source: launcher 1.2, start.c")
+    assert found(kb) == []
+
+
 def test_quantifier_knows_the_silent_ranks() -> None:
     signature = LogSignature(
         kind="log", id="all", role="root", all=(Pattern(pattern="giving up"),), ranks=Ranks(quantifier="all")
