@@ -127,6 +127,12 @@ def _parser() -> argparse.ArgumentParser:
     catalog.add_argument("--json", action="store_true", help="accepted for symmetry; JSON is the only form")
     catalog.set_defaults(run=_catalog)
 
+    score = commands.add_parser("score", help="how right the engine is on labelled cases")
+    score.add_argument("cases", metavar="FILE.jsonl")
+    score.add_argument("--json", action="store_true")
+    score.add_argument("--list", action="store_true", help="also every case that was not answered exactly")
+    score.set_defaults(run=_score)
+
     helps = {
         "check": "validate entries of a kb/ (extra: schema)",
         "new": "scaffold an entry (extra: schema)",
@@ -202,6 +208,27 @@ def _search(args: argparse.Namespace) -> int:
         _table(["entry", "title"], [[e["slug"], e["title"]] for e in found])
     else:
         print("nothing found")
+    return 0
+
+
+def _score(args: argparse.Namespace) -> int:
+    import json
+
+    from .diagnosis import diagnose
+    from .score import ScoreError, read_cases, report, score
+
+    catalog = _load()
+    try:
+        cases = read_cases(args.cases)
+    except ScoreError as error:
+        raise CliError(str(error)) from None
+
+    def progress(done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{done}/{total}", end="" if done < total else "\n", file=sys.stderr, flush=True)
+
+    result = score(cases, frozenset(catalog.entries), lambda *paths, **given: diagnose(*paths, catalog=catalog, **given), progress)
+    print(json.dumps(result.totals(), indent=2) if args.json else report(result, args.list), end="\n" if args.json else "")
     return 0
 
 

@@ -113,7 +113,8 @@ def _observe(
         for hit in found.hits:
             # A physical line can hold several records (glued, redrawn): take the one the hit's text is in.
             here = at.get((hit.source, hit.line), ())
-            record = next((r for r in here if r.body and r.body[:80] in hit.text), here[0] if here else None)
+            own = (r for r in here if r.body and r.body[:80] in hit.text)
+            record: Record | None = next(own, here[0] if here else None)
             result[key_of(patterns[hit.pattern])].append(
                 Observation(
                     hit.source,

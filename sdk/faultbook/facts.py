@@ -26,6 +26,8 @@ DESYNC_RULES = frozenset({
     "busy_bar_at_timeout", "named_by_barrier",
 })  # fmt: skip
 
+SILENT_RULES = frozenset({"silent_by_elimination", "busy_bar_at_timeout", "busy_elsewhere"})
+
 
 def lines_of(incident: Incident) -> list[str]:
     """At most a few lines; none when nothing failed."""
@@ -52,7 +54,7 @@ def lines_of(incident: Incident) -> list[str]:
         elif "signal" in incident.rule or incident.rule == "one_odd_exit":
             kinds.append("signal")
     if incident.rule in DESYNC_RULES or (lost and not own and told is not None and told.scope == "unknown"):
-        kinds.append("silent" if incident.rule in ("silent_by_elimination", "busy_bar_at_timeout", "busy_elsewhere") else "desync")
+        kinds.append("silent" if incident.rule in SILENT_RULES else "desync")
     at = next((r.cause.user_frame for r in guilty if r.cause.user_frame), None)
     if at is not None:
         detail["frame"] = at.function

@@ -17,8 +17,8 @@ from typing import Any
 from .catalog import Catalog, Entry
 from .detectors import MetricMatch
 from .matching import LogMatch, Observation
-from .model import Evidence, Finding, Initiating, Role
-from .signatures import MetricSignature, Signature
+from .model import Evidence, Finding, Initiating
+from .signatures import MetricSignature, Role, Signature
 
 ROLE_ORDER: Mapping[Role, int] = {"root": 0, "confirmation": 0, "cascade": 1, "teardown": 2, "advice": 3, "noise": 3}
 SAME_EVENT = 60

@@ -8,6 +8,7 @@ A case is one JSON object per line: `log` (text) or `files` (paths beside the JS
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -72,7 +73,7 @@ class Score:
     def reliability(self) -> list[dict[str, Any]]:
         """Stated confidence against how often the name was exact or of the family."""
         rows = []
-        for low, high in zip(BUCKETS, BUCKETS[1:], strict=False):
+        for low, high in itertools.pairwise(BUCKETS):
             inside = [c for c in self.cases if c.answer is not None and low <= c.confidence < high and c.name != "quiet"]
             if inside:
                 rows.append({
@@ -187,3 +188,33 @@ def _rank(case: Case, answer: Diagnosis) -> str | None:
     if given not in fair:
         return "wrong"
     return "right" if given != "rank" or told is None or told.rank in (rank, case.get("truth_rank")) else "wrong"
+
+
+def report(result: Score, every: bool = False) -> str:
+    """The totals as text; with `every`, also each case that was not answered exactly."""
+    totals = result.totals()
+    names, ranks = totals["names"], totals["rank"]
+    count = totals["cases"] or 1
+    out = [f"{totals['cases']} cases"]
+    out += [f"  {name:<8}{number:>5}  {100 * number / count:5.1f} %" for name, number in names.items()]
+    out.append(
+        f"covered by written entries: {totals['covered']}, of these exact {totals['covered_exact']}, no answer {totals['covered_none']}"
+    )
+    if any(ranks.values()):
+        out.append(f"initiating rank: right {ranks['right']}, wrong {ranks['wrong']}, unknown {ranks['unknown']}")
+    if any(totals["verdict"].values()):
+        out.append(f"verdict: right {totals['verdict']['right']}, wrong {totals['verdict']['wrong']}; false alarms {totals['false_alarms']}")
+    if totals["reliability"]:
+        out.append("confidence  answers  stated  exact  exact or family")
+        for row in totals["reliability"]:
+            out.append(
+                f"  {row['from']:.1f}-{row['to']:.1f}  {row['answers']:>7}  {row['stated']:>6.2f}  {row['exact']:>5.2f}  {row['exact_or_family']:>5.2f}"
+            )
+    if every:
+        for case in result.cases:
+            if case.name not in ("exact", "quiet") or case.rank == "wrong" or case.verdict_right is False:
+                out.append(
+                    f"  {case.id}  {case.kind}: {case.name} {case.answer or '-'} ({case.verdict})"
+                    + (f" rank {case.rank}" if case.rank else "")
+                )
+    return "\n".join(out) + "\n"

@@ -163,7 +163,7 @@ class MetricSignature:
     note: str = ""
 
 
-Signature = Union[LogSignature, MetricSignature]
+Signature = LogSignature | MetricSignature
 
 
 def signature_from_dict(data: dict[str, Any]) -> Signature:
