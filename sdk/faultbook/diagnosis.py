@@ -11,7 +11,6 @@ from . import curves, detectors, masking, matching, ranking, sources
 from .catalog import Catalog, load_catalog
 from .curves import CurveFinding
 from .examine import Examined, examine
-from .matching import LogMatch
 from .model import Diagnosis, Finding, Initiating, Verdict
 from .ranking import Candidate, Match
 from .signatures import LogSignature
@@ -86,7 +85,7 @@ def _recovered(seen: Examined) -> list[tuple[int, int]]:
 def conclude(seen: Examined, explaining: Sequence[Candidate], harmless: Sequence[Candidate]) -> Diagnosis:
     """The verdict and its parts."""
     incident = seen.incident
-    abnormal = curves.curve_findings(seen.series)
+    abnormal = _curves(seen)
     names = {s.index: s.name for s in seen.sources} | {-1: "incident"}
     findings = ranking.findings(explaining, incident.initiating, names, URL)
     verdict = _verdict(seen, explaining, abnormal)
@@ -109,6 +108,15 @@ def conclude(seen: Examined, explaining: Sequence[Candidate], harmless: Sequence
         not_examined=tuple([*seen.notes, *incident.reasons]),
         timeline=incident.timeline if verdict != "healthy" else (),
     )
+
+
+def _curves(seen: Examined) -> list[CurveFinding]:
+    """What the curves say without any entry. A run that came to its planned end (early stopping is one) and
+    whose loss is finite is not called failed for its shape alone: that becomes a lead."""
+    found = curves.curve_findings(seen.series)
+    if not seen.incident.completed:
+        return found
+    return [replace(f, certain=False) if f.kind in ("diverged", "overfitting") else f for f in found]
 
 
 def _verdict(seen: Examined, explaining: Sequence[Candidate], abnormal: Sequence[CurveFinding]) -> Verdict:
