@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
@@ -16,36 +15,27 @@ _REDRAWS = 20
 """Of a physical line redrawn with `\\r`, only this many last records are shown."""
 _CUT = 8192
 _STEP = 1 << 16
-_SEPARATOR = re.compile(rb"\r")
 
 
 def head_records(data: bytes, whole: bool) -> tuple[str, ...]:
     """The first records; `data` is the input's beginning, or all of it."""
-    found: list[str] = []
-    lines = data.split(b"\n")
-    if not whole and len(lines) > 1:
-        lines.pop()  # cut by the limit
-    for line in lines:
-        found += (text for _, text in _redraws(line))
-        if len(found) >= HEAD_RECORDS:
-            break
+    lines = data.split(b"\n", HEAD_RECORDS)
+    if len(lines) > HEAD_RECORDS or (not whole and len(lines) > 1):
+        lines.pop()  # the rest, or a line cut by the limit
+    found = [text for line in lines for _, text in _redraws(line)]
     return tuple(found[:HEAD_RECORDS])
 
 
 def tail_records(data: bytes, lines: int, whole: bool, ends_mid_line: bool) -> tuple[tuple[int, str], ...]:
     """(line, text) of the last records; `data` is the input's end, `lines` its line count."""
-    parts = data.split(b"\n")
+    parts = data.rsplit(b"\n", TAIL_RECORDS + 1)
     if not ends_mid_line:
         parts.pop()  # what follows the last line end
-    if not whole and len(parts) > 1:
-        parts.pop(0)
+    if (len(parts) > TAIL_RECORDS or not whole) and len(parts) > 1:
+        parts.pop(0)  # the rest, or a line cut by the limit
     first = lines - len(parts) + 1
-    found: list[tuple[int, str]] = []
-    for number in range(len(parts) - 1, -1, -1):
-        found += ((first + number, text) for _, text in reversed(_redraws(parts[number])))
-        if len(found) >= TAIL_RECORDS:
-            break
-    return tuple(reversed(found[:TAIL_RECORDS]))
+    found = [(first + n, text) for n, line in enumerate(parts) for _, text in _redraws(line)]
+    return tuple(found[-TAIL_RECORDS:])
 
 
 def _redraws(line: bytes) -> list[tuple[int, str]]:

@@ -15,16 +15,18 @@ The catalogue has none (`faultbook check` refuses them).
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 import threading
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from .confirm import ANSI, LOOK, Matcher, Record, join, joined_readings, window_number
 from .excerpts import HEAD_BYTES, TAIL_BYTES, head_records, records, tail_records, windows
-from .gates import Block, Gate, choose_gate
+from .gates import Gate, choose_gate
 from .literals import SHORTEST, required_literals
 from .model import Hit, Scanned, Source
 from .portable import WINDOW
@@ -44,9 +46,14 @@ _RANKS = 1024
 """Different rank prefixes that are told apart in one input."""
 _KEPT_BYTES = 32 << 20
 """Text of hits kept of one input; beyond, they are only counted."""
-_RANK = re.compile(
-    rb"\[(?:rank|default|trainer|Rank |RANK )(\d{1,6})[\]|]|^[ \t]{0,6}(\d{1,6}): |^\[(?:\d+,)?(\d{1,6})\][:<]"
-    rb"|\"(?:global_)?rank\": ?\"?(\d{1,6})|\[rank=(\d{1,6})\]|\brank(\d{1,6})\["
+_LINE_END = re.compile(rb"[\n\r]")
+_SLOW_COUNT = sys.version_info < (3, 13)
+_RANK_FIRST = re.compile(
+    rb"\[(?:rank|default|trainer|Rank |RANK )(\d{1,6})[\]|]|[ \t]{0,6}(\d{1,6}): |\[(?:\d+,)?(\d{1,6})\][:<]"
+)
+_RANK_NEAR = re.compile(
+    rb"\[(?:rank|default|trainer|Rank |RANK )(\d{1,6})[\]|]|\"(?:global_)?rank\": ?\"?(\d{1,6})"
+    rb"|\[rank=(\d{1,6})\]|\brank(\d{1,6})\["
 )
 
 
@@ -116,37 +123,48 @@ def _literals(pattern: Pattern) -> tuple[bytes, ...]:
     return tuple(text.lower().encode("ascii") for text in texts)
 
 
+_Raw = tuple[int, int, int, bytes]
+"""Line, offset in the input, pattern, text."""
+
+
 class _Hits:
     """Hits as they come, in order of records, capped per pattern and rank prefix."""
 
     def __init__(self, cap: int) -> None:
         self.cap = cap
         self.counts: dict[int, int] = {}
-        self.first: list[tuple[int, int, int, bytes]] = []
-        self.last: dict[tuple[int, bytes], tuple[int, int, int, bytes]] = {}
+        self.first: list[_Raw] = []
+        self.last: dict[tuple[int, bytes], _Raw] = {}
         self.kept: dict[tuple[int, bytes], int] = {}
         self.ranks: set[bytes] = set()
         self.bytes = 0
 
-    def add(self, pattern: int, rank: bytes, line: int, offset: int, text: bytes) -> None:
+    def count(self, pattern: int, rank: bytes) -> tuple[tuple[int, bytes], bool]:
+        """Counts one hit; its key, and whether it is to be kept among the first ones."""
         self.counts[pattern] = self.counts.get(pattern, 0) + 1
         if rank not in self.ranks:
             if len(self.ranks) >= _RANKS:
                 rank = b""
             self.ranks.add(rank)
         key = (pattern, rank)
-        kept = self.kept.get(key, 0)
-        if kept < self.cap and self.bytes < _KEPT_BYTES:
-            self.kept[key] = kept + 1
-            self.bytes += len(text)
-            self.first.append((line, offset, pattern, text))
-            return
+        return key, self.kept.get(key, 0) < self.cap and self.bytes < _KEPT_BYTES
+
+    def keep(self, key: tuple[int, bytes], line: int, offset: int, text: bytes) -> None:
+        self.kept[key] = self.kept.get(key, 0) + 1
+        self.bytes += len(text)
+        self.first.append((line, offset, key[0], text))
+
+    def keep_last(self, key: tuple[int, bytes], line: int, offset: int, text: bytes) -> None:
         old = self.last.get(key)
         if old is None and self.bytes >= _KEPT_BYTES:
             return
         if old is None or old[:2] < (line, offset):
             self.bytes += len(text) - (len(old[3]) if old else 0)
-            self.last[key] = (line, offset, pattern, text)
+            self.last[key] = (line, offset, key[0], text)
+
+    def add(self, pattern: int, rank: bytes, line: int, offset: int, text: bytes) -> None:
+        key, first = self.count(pattern, rank)
+        (self.keep if first else self.keep_last)(key, line, offset, text)
 
     def result(self, source: int) -> tuple[Hit, ...]:
         found = sorted([*self.first, *self.last.values()], key=lambda hit: hit[:3])
@@ -159,7 +177,24 @@ class _Hits:
         held: dict[int, int] = {}
         for (pattern, _), number in self.kept.items():
             held[pattern] = held.get(pattern, 0) + number
+        for pattern, _ in self.last:
+            held[pattern] += 1
         return tuple(sorted(p for p, count in self.counts.items() if count > held.get(p, 0)))
+
+
+def count_lines(buf: bytearray, view: memoryview, start: int, until: int) -> int:
+    """Line ends in a part of the buffer. `count` looks at one byte at a time before Python
+    3.13; splitting lines of usual length with `readlines` is then twice as fast."""
+    size = until - start
+    if _SLOW_COUNT and size > 1 << 14 and buf.count(b"\n", start, start + 4096) < 4096 // 64:
+        return len(io.BytesIO(view[start:until]).readlines()) - (buf[until - 1] != 10)
+    return buf.count(b"\n", start, until)
+
+
+def rank_prefix(text: bytes | bytearray, start: int, end: int) -> bytes:
+    """The number in a prefix that tells ranks apart, as it stands there; empty without one."""
+    match = _RANK_FIRST.match(text, start, end) or _RANK_NEAR.search(text, start, end)
+    return match.group(match.lastindex or 0) if match else b""
 
 
 class _Pass:
@@ -182,6 +217,11 @@ class _Pass:
         self.joins: dict[int, int] = {}
         self.joined_until: dict[int, int] = {}
         self.giant: _Giant | None = None
+        self.odd = self.redrawn = False
+        """Whether the region holds colour codes or escaped line ends; `\\r`."""
+        self.region_line = 1
+        self.last: dict[tuple[int, bytes], tuple[int, int]] = {}
+        """Key → place in the buffer of the region's last hit beyond the cap."""
 
     def run(self, stream: BinaryIO) -> Scanned:
         head, tail = bytearray(), b""
@@ -233,7 +273,7 @@ class _Pass:
 
     def _count(self, until: int) -> None:
         if until > self.counted:
-            self.lines += self.buf.count(b"\n", self.counted, until)
+            self.lines += count_lines(self.buf, self.view, self.counted, until)
             self.counted = until
 
     def _judge(self, todo: int, at_end: bool) -> int:
@@ -261,90 +301,124 @@ class _Pass:
 
     def _region(self, start: int, until: int) -> None:
         """Whole records: the gate, then the candidates in order."""
-        hits = self._gate(start, until)
+        buf = self.buf
+        self._count(start)
+        self.region_line = self.lines + 1
+        coloured = buf.find(b"\x1b", start, until) >= 0
+        self.odd = coloured or buf.find(b"\\n", start, until) >= 0 or buf.find(b"\\u001b", start, until) >= 0
+        self.redrawn = buf.find(b"\r", start, until) >= 0
+        hits = self._gate(start, until, coloured)
         if self.scanner.without_literal:
             self._every_record(start, until, hits)
-            return
-        users = self.scanner.users
-        record_start, record_end = start, start - 1
-        wanted: set[int] = set()
-        for position, literal in hits:
-            if position > record_end:
-                if wanted:
-                    self._record(record_start, record_end, sorted(wanted))
-                    wanted = set()
-                record_start, record_end = self._bounds(max(start, record_end), position, until)
-            wanted.update(users[literal])
-        if wanted:
-            self._record(record_start, record_end, sorted(wanted))
+        else:
+            users = self.scanner.users
+            record_start, record_end = start, start - 1
+            wanted: tuple[int, ...] = ()
+            for position, literal in hits:
+                if position > record_end:
+                    if wanted:
+                        self._record(record_start, record_end, wanted)
+                    record_start, record_end = self._bounds(max(start, record_end), position, until)
+                    wanted = users[literal]
+                elif wanted is not users[literal]:
+                    wanted = tuple(sorted({*wanted, *users[literal]}))
+            if wanted:
+                self._record(record_start, record_end, wanted)
+        self._settle_last(start)
 
-    def _every_record(self, start: int, until: int, hits: Iterator[tuple[int, int]]) -> None:
+    def _settle_last(self, start: int) -> None:
+        """Copies the last hits out of the buffer, once per region instead of once per hit."""
+        line, counted = self.region_line, start
+        for key, (low, high) in sorted(self.last.items(), key=lambda item: item[1]):
+            line += self.buf.count(b"\n", counted, low)
+            counted = low
+            self.hits.keep_last(key, line, self.base + low, bytes(self.buf[low:high]))
+        self.last.clear()
+
+    def _every_record(self, start: int, until: int, hits: Iterable[tuple[int, int]]) -> None:
         """The slow way, for patterns without a literal."""
+        hits = iter(hits)
         hit = next(hits, None)
         for match in re.finditer(rb"[^\n\r]+", self.buf[start:until]):
             wanted = set(self.scanner.without_literal)
             while hit is not None and hit[0] <= start + match.end():
                 wanted.update(self.scanner.users[hit[1]])
                 hit = next(hits, None)
-            self._record(start + match.start(), start + match.end(), sorted(wanted))
+            self._record(start + match.start(), start + match.end(), tuple(sorted(wanted)))
 
-    def _gate(self, start: int, until: int) -> Iterator[tuple[int, int]]:
+    def _gate(self, start: int, until: int, coloured: bool) -> Iterable[tuple[int, int]]:
         """(a buffer offset in the record, literal), in order of records."""
-        block: Block = self.view[start:until]
-        if self.buf.find(b"\x1b", start, until) < 0:
-            for end, literal in self.scanner.gate.find(block):
-                yield start + end, literal
-            return
-        # colour codes may stand inside a literal: look in the text without them, and find the
-        # record again by counting the line ends, which are the same in both
+        block = self.view[start:until]
+        if coloured:
+            return self._coloured_gate(block, start)
+        found = self.scanner.gate.find(block)
+        return found if start == 0 else [(start + end, literal) for end, literal in found]
+
+    def _coloured_gate(self, block: memoryview, start: int) -> Iterator[tuple[int, int]]:
+        """Colour codes may stand inside a literal: looks in the text without them, and finds the
+        record again by its number, as line ends are the same in both."""
         plain = ANSI.sub(b"", block)
-        ends = re.compile(rb"[\n\r]")
-        real = ends.finditer(block)
-        bare = ends.finditer(plain)
+        real, bare = _LINE_END.finditer(block), _LINE_END.finditer(plain)
         real_end, bare_end = 0, -1
         for end, literal in self.scanner.gate.find(plain):
             while bare_end < end:
-                bare_match = next(bare, None)
-                real_match = next(real, None)
-                bare_end = len(plain) if bare_match is None else bare_match.start()
-                real_end = until - start if real_match is None else real_match.start()
-                if bare_match is None:
-                    break
+                bare_match, real_match = next(bare, None), next(real, None)
+                if bare_match is None or real_match is None:
+                    bare_end, real_end = len(plain), len(block)
+                else:
+                    bare_end, real_end = bare_match.start(), real_match.start()
             yield start + real_end, literal
 
     def _bounds(self, low: int, position: int, until: int) -> tuple[int, int]:
         """The record around the byte before `position`; it begins at or after `low`."""
         buf = self.buf
         start = buf.rfind(b"\n", low, position) + 1 or low
-        start = buf.rfind(b"\r", start, position) + 1 or start
         end = buf.find(b"\n", position, until)
         if end < 0:
             end = until
-        carriage = buf.find(b"\r", position, end)
-        return start, end if carriage < 0 else carriage
+        if self.redrawn:
+            start = buf.rfind(b"\r", start, position) + 1 or start
+            carriage = buf.find(b"\r", position, end)
+            if carriage >= 0:
+                end = carriage
+        return start, end
 
     def _record(self, start: int, end: int, patterns: Sequence[int]) -> None:
-        if end - start > _GIANT:
+        size = end - start
+        if size > _GIANT:
             self._count(start)
-            giant = _Giant(self, self.base + start, self.lines + 1)
-            giant.piece(start, end, complete=True)
+            _Giant(self, self.base + start, self.lines + 1).piece(start, end, complete=True)
             return
-        record = Record(self.buf, start, end)
+        record: Record | None = None
         rank: bytes | None = None
         for number in patterns:
             matcher = self.scanner.matcher(number)
-            found = record.match(matcher)
+            if not self.odd and size <= matcher.window and not matcher.caret:
+                if matcher.search(self.buf, start, end) is not None:
+                    if rank is None:
+                        rank = self._rank(start, end)
+                    key, first = self.hits.count(number, rank)
+                    if first:
+                        self._count(start)
+                        self.hits.keep(key, self.lines + 1, self.base + start, bytes(self.buf[start:end]))
+                    else:
+                        self.last[key] = (start, end)
+                    continue
+                found = None
+            else:
+                if record is None:
+                    record = Record(self.buf, start, end)
+                found = record.match(matcher)
             if found is None:
                 self._join(number, matcher, start, end)
                 continue
             if rank is None:
                 rank = self._rank(start, end)
-                self._count(start)
+            self._count(start)
             self.hits.add(number, rank, self.lines + 1, self.base + start + found.shift, found.text)
 
     def _rank(self, start: int, end: int) -> bytes:
-        match = _RANK.search(self.view[start:min(end, start + 160)])
-        return match.group(match.lastindex or 0) if match else b""
+        return rank_prefix(self.buf, start, min(end, start + 160))
 
     # --- wrapped lines ---
 
@@ -427,9 +501,8 @@ class _Pass:
                     tried.add((line, number))
                     found = join(self.scanner.matcher(number), lines[line:line + 5])
                     if found is not None and self.joined_until.get(number, -1) <= offsets[line]:
-                        rank = _RANK.search(lines[line][:160])
-                        key = rank.group(rank.lastindex or 0) if rank else b""
-                        self.hits.add(number, key, line + 1, offsets[line], found)
+                        rank = rank_prefix(lines[line], 0, 160)
+                        self.hits.add(number, rank, line + 1, offsets[line], found)
                         self.joined_until[number] = offsets[line + 1]
 
     # --- records too long to hold ---

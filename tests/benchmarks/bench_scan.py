@@ -94,7 +94,7 @@ def ripgrep(made: list[Pattern], paths: list[Path], folder: Path) -> Callable[[]
     if program is None:
         return None
     listed = folder / f"patterns-{len(made)}.txt"
-    listed.write_text("\n".join(p.pattern for p in made) + "\n")
+    listed.write_text("\n".join(re.sub(r"\(\?P<\w+>", "(?:", p.pattern) for p in made) + "\n")
     command = [program, "--no-unicode", "-a", "-n", "-j1", "--no-config", "--no-ignore", "--dfa-size-limit", "1G",
                "--regex-size-limit", "1G", "-f", str(listed), *map(str, paths)]
     return lambda: subprocess.run(command, capture_output=True, check=False).stdout
