@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -126,14 +127,21 @@ def _place(file: str, line: int, rank: int | None) -> str:
     return f"{file}:{line}" + ("" if rank is None else f" [rank {rank}]")
 
 
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def _clean(text: str) -> str:
+    """Without escape sequences and control characters: a log must not drive the reader's terminal."""
+    return " ".join(_CONTROL.sub("", text).split())
+
+
 def _cut(text: str, width: int = 220) -> str:
-    text = " ".join(text.split())
+    text = _clean(text)
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _wrapped(text: str, indent: str, style: str = "") -> Iterator[Styled]:
-    body = " ".join(text.split())
-    for line in textwrap.wrap(body, 100, initial_indent=indent, subsequent_indent=indent + "  "):
+    for line in textwrap.wrap(_clean(text), 100, initial_indent=indent, subsequent_indent=indent + "  "):
         yield style, line
 
 
@@ -188,7 +196,7 @@ def _ticks(line: str) -> list[str]:
 
 def _inline(text: str) -> str:
     """Plain words in Markdown: nothing of a log becomes markup, a link or an element."""
-    text = " ".join(text.split())
+    text = _clean(text)
     for char in "\\`*_[]<>|#":
         text = text.replace(char, "&lt;" if char == "<" else "&gt;" if char == ">" else "\\" + char)
     return text
