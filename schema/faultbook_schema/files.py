@@ -8,9 +8,14 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from faultbook.portable import compile_pattern
+from faultbook.portable import problems as portable_problems
+from faultbook.signatures import Pattern
+
 from . import regions
 from .problems import Problem, nearest
 from .regions import Code
+from .signature_rules import MAX_PATTERN, MAX_PATTERNS, literals_of, patterns_of
 
 if TYPE_CHECKING:
     from .loader import LoadedEntry
@@ -152,31 +157,20 @@ def _repro(item: LoadedEntry, raw: dict[str, Any], base: str) -> tuple[Code | No
 
 def _leaks(raw: dict[str, Any], source: str, shown: str) -> list[Problem]:
     """Lines of a real reproduction that already hold the text a signature looks for."""
-    from faultbook.portable import compile_pattern
-    from faultbook.portable import problems as portable_problems
-    from faultbook.signatures import Pattern
-
+    patterns = patterns_of(raw)
+    if len(patterns) > MAX_PATTERNS:  # reported by the rules
+        return []
     found = []
-    signatures = raw.get("signatures")
-    for signature in signatures if isinstance(signatures, list) else ():
-        if not isinstance(signature, dict) or signature.get("kind") != "log":
+    lines = [(n, line[:1000].encode("utf-8")) for n, line in enumerate(source.splitlines(), 1)]
+    folded = source.lower()
+    for name, text, ignore_case in patterns:
+        if len(text) > MAX_PATTERN or portable_problems(text, ignore_case):
             continue
-        for group in ("all", "any"):
-            for item in signature.get(group) or ():
-                text = item.get("pattern") if isinstance(item, dict) else None
-                if not isinstance(text, str) or len(text) > 500 or portable_problems(text):
-                    continue
-                regex = compile_pattern(Pattern(pattern=text, ignore_case=item.get("ignore_case") is True))
-                for number, line in enumerate(source.splitlines(), 1):
-                    if regex.search(line[:1000].encode("utf-8")):
-                        message = f"holds the text that signature `{str(signature.get('id'))[:60]}` looks for"
-                        found.append(
-                            Problem(
-                                shown,
-                                number,
-                                message,
-                                "repro-text",
-                                "the failure must print it by itself, or say `mode: simulated`",
-                            )
-                        )
+        literals = literals_of(text, ignore_case)
+        if literals and not any(word in folded for word in literals):
+            continue
+        regex = compile_pattern(Pattern(pattern=text, ignore_case=ignore_case))
+        message = f"holds the text that signature `{name[:60]}` looks for"
+        hint = "the failure must print it by itself, or say `mode: simulated`"
+        found += [Problem(shown, n, message, "repro-text", hint) for n, line in lines if regex.search(line)]
     return found

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from .problems import Problem, nearest
-from .yaml_nodes import Loc
+from .yaml_nodes import MAX_PROBLEMS, Loc
 
 if TYPE_CHECKING:
     from .loader import LoadedEntry
@@ -24,7 +25,8 @@ def problems_of(loaded: Sequence[LoadedEntry]) -> list[Problem]:
     for item in loaded:
         by_slug.setdefault(item.slug, item.raw())
     for item, raw in raws:
-        problems += [item.problem(*found) for found in _references(item.slug, raw, by_slug)]
+        found = islice(_references(item.slug, raw, by_slug), MAX_PROBLEMS)
+        problems += [item.problem(*one) for one in found]
     for item, _ in raws:
         cycle = _cycle(item.slug, by_slug)
         if cycle:

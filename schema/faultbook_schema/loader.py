@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def load_entry(folder: Path, taxonomy: Taxonomy) -> tuple[LoadedEntry, list[Prob
     problems += found
     item = LoadedEntry(folder, path, node, entry)
     raw = item.raw()
-    problems += [item.problem(*f) for f in rules.problems_of(raw)]
+    problems += [item.problem(*f) for f in islice(rules.problems_of(raw), yaml_nodes.MAX_PROBLEMS)]
     problems += [item.problem(*f) for f in _placement(folder, raw, taxonomy)]
     logs, code, found = files.read_files(item, raw)
     problems += found

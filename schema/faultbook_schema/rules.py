@@ -10,10 +10,17 @@ from . import signature_rules
 from .signature_rules import Found
 from .yaml_nodes import Loc
 
+MAX_SIGNATURES = 60
+
 
 def problems_of(entry: dict[str, Any]) -> Iterator[Found]:
     """All cross-field faults of an entry as read from YAML; tolerates any shape."""
     signatures = _list(entry, "signatures")
+    count = len(signature_rules.patterns_of(entry))
+    if count > signature_rules.MAX_PATTERNS or len(signatures) > MAX_SIGNATURES:
+        message = f"{len(signatures)} signatures with {count} patterns; at most {MAX_SIGNATURES} with "
+        yield (("signatures",), message + str(signature_rules.MAX_PATTERNS), "too-long", "split the entry")
+        return
     seen: dict[str, int] = {}
     for index, signature in enumerate(signatures):
         yield from signature_rules.problems_of(signature, ("signatures", index))

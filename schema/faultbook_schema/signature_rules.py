@@ -16,6 +16,8 @@ from faultbook.portable import problems as portable_problems
 from .yaml_nodes import Loc
 
 MAX_PATTERN = 500
+MAX_PATTERNS = 400
+"""In all signatures of one entry: an entry is checked in bounded time."""
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 Found = tuple[Loc, str, str, str]
@@ -38,6 +40,17 @@ PARAMETERS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]] = {
     "missing": ((), ("records",)),
 }
 _TUNING = ("value", "ln_of", "factor", "z", "tolerance", "records")
+
+
+def patterns_of(entry: dict[str, Any]) -> list[tuple[str, str, bool]]:
+    """(signature id, pattern, ignore case) of all patterns that must match, as read from YAML."""
+    found = []
+    for signature in _items(entry, "signatures"):
+        if isinstance(signature, dict) and signature.get("kind") == "log":
+            for item in (*_items(signature, "all"), *_items(signature, "any")):
+                if isinstance(item, dict) and isinstance(item.get("pattern"), str):
+                    found.append((str(signature.get("id")), item["pattern"], item.get("ignore_case") is True))
+    return found
 
 
 def problems_of(signature: Any, loc: Loc) -> Iterator[Found]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from .models import KINDS, AnyEntry, EntryBase
 from .problems import Problem, nearest
 from .taxonomy import Taxonomy
-from .yaml_nodes import Loc, Node
+from .yaml_nodes import MAX_PROBLEMS, Loc, Node
 
 _CODES = {
     "missing": "missing-field",
@@ -48,14 +48,13 @@ def validate(root: Node, path: str, taxonomy: Taxonomy) -> tuple[AnyEntry | None
     try:
         return model.model_validate_json(text, strict=True, context={"taxonomy": taxonomy}), []  # type: ignore[return-value]
     except ValidationError as error:
-        errors = error.errors(include_url=False)
+        errors = error.errors(include_url=False)[:MAX_PROBLEMS]
     locs = [tuple(e["loc"]) for e in errors]
     problems = []
     for e, loc in zip(errors, locs, strict=True):
         # A tuple whose items failed is also reported as too short: say the cause only.
         if e["type"] == "too_short" and any(len(o) > len(loc) and o[: len(loc)] == loc for o in locs):
             continue
-        # In a union of plain types each branch complains; the first says enough.
         problems.append(_problem(e, loc, root, path, model, taxonomy))
     return None, list(dict.fromkeys(problems))
 

@@ -19,7 +19,8 @@ from .problems import Problem
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 20
-MAX_PROBLEMS = 50
+MAX_PROBLEMS = 100
+"""Per file and step: nobody reads more, and suggestions cost time."""
 
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})", re.ASCII)
 _FLOAT = re.compile(r"[-+]?([0-9]{1,30}\.?[0-9]{0,30}|\.[0-9]{1,30})([eE][-+]?[0-9]{1,3})?", re.ASCII)

@@ -258,9 +258,11 @@ def _input_digest(kb: str) -> str:
 
 def _stat_digest(kb: str) -> str:
     """Cheap stand-in for the digest of contents: names, sizes and times."""
-    lines = [f"{name}\0{os.stat(path).st_size}\0{os.stat(path).st_mtime_ns}"
-             for name, path in [*_knowledge(kb), *_compiler(kb)]]  # fmt: skip
-    return hashlib.sha256("\n".join([sys.version, *lines]).encode()).hexdigest()
+    lines = [sys.version]
+    for name, path in [*_knowledge(kb), *_compiler(kb)]:
+        stat = os.stat(path)
+        lines.append(f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}")
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _digest_files(files: Sequence[tuple[str, str]]) -> str:

@@ -52,6 +52,16 @@ def test_size_limit(kb: Path) -> None:
     assert codes(kb) == ["too-large"]
 
 
+def test_the_work_on_one_entry_is_bounded(kb: Path, edit: Edit) -> None:
+    """Ten thousand near-misses would each be compared with every slug."""
+    edit(CAUSE, "related:\n", "related:\n" + "  - {entry: los-not-finite, relation: see_ulso}\n" * 4000)
+    problems = load_kb(kb).problems
+    assert 100 <= len(problems) <= 300
+    patterns = "".join(f"      - pattern: 'some words {i} in front'\n" for i in range(2000))
+    edit(NOISE, "    all:\n", "    any:\n" + patterns + "    all:\n")
+    assert [p.code for p in load_kb(kb).problems if p.path.endswith(NOISE)] == ["too-long"]
+
+
 def test_large_log(kb: Path) -> None:
     (kb / "data/batch-without-targets/logs/broken.log").write_text("line\n" * 100_000)
     assert codes(kb) == ["too-large"]
