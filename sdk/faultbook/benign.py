@@ -51,8 +51,7 @@ def zero_rate_at_start(s: Series, series: Sequence[Series]) -> Benign | None:
         s.name,
         s.rank,
         tuple(s.lines[i] for i in zeros),
-        "The learning rate is 0 while the scheduler has not stepped yet: warm-up, or first steps that the "
-        "loss scaler skipped.",
+        "The learning rate is 0 while the scheduler has not stepped yet: warm-up, or first steps that the loss scaler skipped.",
     )
 
 
@@ -87,9 +86,7 @@ def nan_counter_zero(s: Series, series: Sequence[Series]) -> Benign | None:
     """`number of nan iterations: 0`: the word is always printed."""
     if s.role != "counter" or not s.values or any(v != 0 for v in s.values):
         return None
-    return Benign(
-        s.name, s.rank, s.lines[:1], f"{s.name} is a counter and stays 0; its name is printed in every line."
-    )
+    return Benign(s.name, s.rank, s.lines[:1], f"{s.name} is a counter and stays 0; its name is printed in every line.")
 
 
 def zero_loss_with_gradient(s: Series, series: Sequence[Series]) -> Benign | None:
@@ -120,9 +117,7 @@ def chance_level_start(s: Series, series: Sequence[Series]) -> Benign | None:
     if s.role not in ("loss", "loss_term") or len(s.values) < 3:
         return None
     first = s.values[0]
-    level = next(
-        (c for c in (2, 10, 100, 1000) if abs(first - math.log(c)) < CHANCE_MARGIN * math.log(c)), None
-    )
+    level = next((c for c in (2, 10, 100, 1000) if abs(first - math.log(c)) < CHANCE_MARGIN * math.log(c)), None)
     if level is None or not s.values[-1] < 0.95 * first:
         return None
     return Benign(

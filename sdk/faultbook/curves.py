@@ -92,11 +92,7 @@ def _nonfinite(s: Series, series: Sequence[Series]) -> CurveFinding | None:
     needed = 2 if s.role in ("loss", "eval_loss", "perplexity", "eval_perplexity") else 3
     if count < needed or (s.role not in ("loss", "loss_term") and first == 0 and count < 5):
         return None
-    before = (
-        f"after {first} records, the last finite one {show(_last_finite(s, first))}"
-        if first
-        else "from its first record"
-    )
+    before = f"after {first} records, the last finite one {show(_last_finite(s, first))}" if first else "from its first record"
     return _finding(
         s,
         "nonfinite",
@@ -132,9 +128,7 @@ def _diverged(s: Series, series: Sequence[Series]) -> CurveFinding | None:
     best_at = min(range(len(levels)), key=levels.__getitem__)
     tail = levels[-max(1, len(levels) // 4) :]
     # The best level must not be a single lucky block, nor the floor of a curve that is nearly 0.
-    floor = max(
-        levels[best_at], median(sorted(levels)[: max(2, len(levels) // 8)]), 0.02 * max(levels[:3]), 1e-3
-    )
+    floor = max(levels[best_at], median(sorted(levels)[: max(2, len(levels) // 8)]), 0.02 * max(levels[:3]), 1e-3)
     ratio = min(median(tail), levels[-1]) / floor
     if best_at >= len(levels) - len(tail):
         return None
@@ -147,10 +141,7 @@ def _diverged(s: Series, series: Sequence[Series]) -> CurveFinding | None:
     index = min(_index_of(s, (last_low + 1) * size), len(s.values) - 1)
     certain = ratio >= 5.0 or rise >= 5.0
     extra = f", with the gradient norm up {rise:.0f}×" if rise >= 5 else ""
-    text = (
-        f"{s.name} rises from {show(floor)} to {show(median(tail))} for good {where(s, index)}{extra}: "
-        "it diverged."
-    )
+    text = f"{s.name} rises from {show(floor)} to {show(median(tail))} for good {where(s, index)}{extra}: it diverged."
     return _finding(s, "diverged", index, text, certain)
 
 
@@ -210,9 +201,7 @@ def _overfitting(s: Series, series: Sequence[Series]) -> CurveFinding | None:
     tail = s.values[-5:]
     if len(s.values) - best < 10 or min(tail) < 1.2 * s.values[best]:
         return None
-    train = select_role(
-        "loss", [o for o in series if (o.source, o.rank, o.attempt) == (s.source, s.rank, s.attempt)]
-    )
+    train = select_role("loss", [o for o in series if (o.source, o.rank, o.attempt) == (s.source, s.rank, s.attempt)])
     if train is None or len(train.values) < 10:
         return None
     quarter = max(2, len(train.values) // 4)
@@ -234,11 +223,7 @@ def _left_out(series: Sequence[Series]) -> list[CurveFinding]:
     for samples in series:
         if fold(samples.name) != "consumed_samples":
             continue
-        same = [
-            o
-            for o in series
-            if (o.source, o.rank, o.attempt) == (samples.source, samples.rank, samples.attempt)
-        ]
+        same = [o for o in series if (o.source, o.rank, o.attempt) == (samples.source, samples.rank, samples.attempt)]
         losses = {line for o in same if o.role == "loss" for line in o.lines}
         skipped = {
             line
@@ -268,8 +253,6 @@ def _nan_counters(series: Sequence[Series]) -> list[CurveFinding]:
             bad = [i for i, v in enumerate(s.values) if v > 0]
             if len(bad) >= 3:
                 first = bad[0]
-                text = (
-                    f"{s.name} is {show(s.values[first])} {where(s, first)}, above 0 in {len(bad)} records."
-                )
+                text = f"{s.name} is {show(s.values[first])} {where(s, first)}, above 0 in {len(bad)} records."
                 found.append(_finding(s, "nan_counter", bad[0], text))
     return found

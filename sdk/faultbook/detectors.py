@@ -58,9 +58,7 @@ class MetricMatch:
 Detector = Callable[[Predicate, Sequence[Series], int], "Firing | None"]
 
 
-def _each(
-    predicate: Predicate, series: Sequence[Series], find: Callable[[Series], tuple[int, str] | None]
-) -> Firing | None:
+def _each(predicate: Predicate, series: Sequence[Series], find: Callable[[Series], tuple[int, str] | None]) -> Firing | None:
     firings = []
     for s in select(predicate, series):
         found = find(s)
@@ -83,11 +81,7 @@ def nonfinite(predicate: Predicate, series: Sequence[Series], warmup: int) -> Fi
         if index is None:
             return None
         before = [v for v in s.values[:index] if math.isfinite(v)]
-        seen = (
-            f"after {len(before)} finite records (last {show(before[-1])})"
-            if before
-            else "from the first record on"
-        )
+        seen = f"after {len(before)} finite records (last {show(before[-1])})" if before else "from the first record on"
         return index, f"{s.name} is {show(s.values[index])} {where(s, index)}, {seen}."
 
     return _each(predicate, series, find)
@@ -149,9 +143,7 @@ def falls(predicate: Predicate, series: Sequence[Series], warmup: int) -> Firing
     return _extreme(predicate, series, warmup, factor, upward=False)
 
 
-def _extreme(
-    predicate: Predicate, series: Sequence[Series], warmup: int, factor: float, *, upward: bool
-) -> Firing | None:
+def _extreme(predicate: Predicate, series: Sequence[Series], warmup: int, factor: float, *, upward: bool) -> Firing | None:
     def find(s: Series) -> tuple[int, str] | None:
         values = s.values[warmup:]
         level = smooth(values) if len(values) >= 5 else list(values)
@@ -187,11 +179,7 @@ def spike(predicate: Predicate, series: Sequence[Series], warmup: int) -> Firing
     def find(s: Series) -> tuple[int, str] | None:
         length = 0
         for index in range(max(warmup, 0), len(s.values)):
-            window = [
-                v
-                for v in s.values[max(warmup, index - SPIKE_WINDOW - length) : index - length]
-                if math.isfinite(v)
-            ]
+            window = [v for v in s.values[max(warmup, index - SPIKE_WINDOW - length) : index - length] if math.isfinite(v)]
             value = s.values[index]
             held = False
             if len(window) >= SPIKE_WINDOW // 3 + 1 and value == value:
@@ -349,17 +337,11 @@ def evaluate_signature(sig: MetricSignature, series: Sequence[Series]) -> Metric
             groups: list[Sequence[Series]] = [here]
         else:
             # A series without a rank belongs to whoever printed it: judged with its own file.
-            keys = sorted(
-                {(s.rank, s.source if s.rank is None else -1) for s in here}, key=lambda k: (k[0] is None, k)
-            )
-            groups = [
-                [s for s in here if (s.rank, s.source if s.rank is None else -1) == key] for key in keys
-            ]
+            keys = sorted({(s.rank, s.source if s.rank is None else -1) for s in here}, key=lambda k: (k[0] is None, k))
+            groups = [[s for s in here if (s.rank, s.source if s.rank is None else -1) == key] for key in keys]
         matches = [m for group in groups if (m := _holds(sig, group, here, attempt)) is not None]
         if matches:
-            matches.sort(
-                key=lambda m: (m.firings[-1].step, m.firings[-1].line, -1 if m.rank is None else m.rank)
-            )
+            matches.sort(key=lambda m: (m.firings[-1].step, m.firings[-1].line, -1 if m.rank is None else m.rank))
             first = matches[0]
             return MetricMatch(
                 first.signature,
@@ -372,9 +354,7 @@ def evaluate_signature(sig: MetricSignature, series: Sequence[Series]) -> Metric
     return None
 
 
-def _holds(
-    sig: MetricSignature, group: Sequence[Series], everyone: Sequence[Series], attempt: int
-) -> MetricMatch | None:
+def _holds(sig: MetricSignature, group: Sequence[Series], everyone: Sequence[Series], attempt: int) -> MetricMatch | None:
     def run(predicate: Predicate) -> Firing | None:
         return evaluate(predicate, everyone if predicate.test in BETWEEN_RANKS else group, sig.warmup)
 

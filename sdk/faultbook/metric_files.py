@@ -71,9 +71,7 @@ def _from_csv(text: str, source: int, rank: int | None) -> list[Series]:
     return collector.finish()
 
 
-def _add_row(
-    collector: Collector, counter: Counter, pairs: Sequence[tuple[str, Any]], line: int, rank: int | None
-) -> None:
+def _add_row(collector: Collector, counter: Counter, pairs: Sequence[tuple[str, Any]], line: int, rank: int | None) -> None:
     record = Record()
     for key, raw in pairs:
         name = name_of(key)

@@ -30,9 +30,7 @@ _EPOCH = re.compile(
     r"(?<![A-Za-z])[Ee]po(?:ch)?(?:s(?=[\s:\[(=#]{0,4}\d{1,7} ?/))?[\s:\[(=#]{0,4}"
     r"(\d{1,7}(?:\.\d{1,9})?)(?: ?/ ?(\d{1,7}))?"
 )
-_FRACTION = re.compile(
-    r"(?<![\w./:\-])(?<!% \()(?<!%\()(\d{1,9}) {0,2}/ {0,2}(\d{1,9})(?=$|[\]\s),:|\[(]|\.{3})"
-)
+_FRACTION = re.compile(r"(?<![\w./:\-])(?<!% \()(?<!%\()(\d{1,9}) {0,2}/ {0,2}(\d{1,9})(?=$|[\]\s),:|\[(]|\.{3})")
 _LEADING = re.compile(r"\s{0,8}(\d{1,10})\s{0,3}\|")
 _BAR = re.compile(r"(\d{1,10})(?:/(\d{1,10}))? \[(?:\d{1,3}:)?\d\d?:\d\d(?::\d\d)?(?:<|,)")
 _RATE = re.compile(r"[<,] {0,2}(\d{1,9}(?:\.\d{1,9})?)(it/s|s/it)")
@@ -110,6 +108,8 @@ def read_line(text: str) -> Record | None:
             if special is not None:
                 special.special = True
                 return special
+    if "/global_step=" in text:  # DeepSpeed's timer joins its counters by slashes
+        text = text.replace("/micro_step=", " micro_step=").replace("/global_step=", " global_step=")
     record = Record()
     setting = known = False
     for match in _PAIR.finditer(text):
@@ -138,6 +138,8 @@ def read_line(text: str) -> Record | None:
             record.pairs.append((name, value))
             record.marks.append((*match.span(4), _factor(unit)))
             known = known or kind == "metric"
+    if not record.pairs and text.lstrip().startswith("|"):
+        return _row(text)
     named = record.step is not None
     if record.kind not in ("step", "batch") or record.epoch is None:
         _find_counter(record, text)
@@ -189,11 +191,7 @@ def _is_prose(name: str, digits: str, text: str) -> bool:
     if " " in name and (name.count(" ") > 2 or not _STOP.isdisjoint(name.lower().split(" "))):
         return True
     if digits[-1] in "nNfFyY":  # nan, inf, infinity are words: `NaN losses` is no value
-        return (
-            re.search(rf"{re.escape(digits)} [a-z]+", text) is not None
-            and "  " not in text
-            and "|" not in text
-        )
+        return re.search(rf"{re.escape(digits)} [a-z]+", text) is not None and "  " not in text and "|" not in text
     return False
 
 
@@ -204,9 +202,7 @@ def _take_counter(record: Record, name: Name, match: re.Match[str]) -> None:
     count(record, name, match[4], match[6] or "", match.span(4), match.span(6))
 
 
-def count(
-    record: Record, name: Name, digits: str, total: str, at: tuple[int, int], total_at: tuple[int, int] | None
-) -> None:
+def count(record: Record, name: Name, digits: str, total: str, at: tuple[int, int], total_at: tuple[int, int] | None) -> None:
     """Takes a counter of the line, if it is of a better kind than the one it has."""
     value = number(digits)
     if value is None or value != value or abs(value) > 1e15:
@@ -270,16 +266,30 @@ def step_of(text: str) -> tuple[str, float, float | None] | None:
 
 # Forms that the general expression would misread, found by a literal. -------------------
 
-_SCALE = re.compile(
-    r"Attempted loss scale: (\d[\d.e+\-]{0,30}\d|\d),? ?(?:reducing to (\d[\d.e+\-]{0,30}\d|\d))?"
-)
+_SCALE = re.compile(r"Attempted loss scale: (\d[\d.e+\-]{0,30}\d|\d),? ?(?:reducing to (\d[\d.e+\-]{0,30}\d|\d))?")
 _TACOTRON = re.compile(
     rf"(?:^|\s)([Tt]rain loss|[Vv]alidation loss) (\d{{1,9}}):? ({NUMBER})"
     rf"(?: [Gg]rad [Nn]orm ({NUMBER}))?"
 )
 _DARKNET = re.compile(rf"^\s{{0,4}}(\d{{1,9}}): ({NUMBER}), ({NUMBER}) avg(?: loss)?, ({NUMBER}) rate")
 _REGION = re.compile(rf"Region \d{{1,4}} Avg IOU: ({NUMBER}).{{0,300}}?count: (\d{{1,9}})")
+_ROW = re.compile(rf"^\s{{0,8}}\|\s{{0,20}}([A-Za-z_][\w/.\- ]{{0,40}}?)\s{{0,40}}\|\s{{0,20}}({NUMBER})\s{{0,20}}\|\s*$")
 _ESTIMATOR = re.compile(r"global_step/sec: ([\d.]{1,20})")
+
+
+def _row(text: str) -> Record | None:
+    """One name and one number between bars, as stable-baselines prints them one below the other."""
+    match = _ROW.match(text)
+    name = name_of(match[1]) if match is not None else None
+    value = number(match[2]) if match is not None else None
+    if match is None or name is None or value is None:
+        return None
+    if name.kind in ("metric", "plain"):
+        return Record([(name, value)], marks=[(*match.span(2), 1.0)])
+    record = Record()
+    if name.kind != "setting":
+        count(record, name, match[2], "", match.span(2), None)
+    return record if record.step is not None else None
 
 
 def _scale(text: str) -> Record | None:
@@ -297,9 +307,7 @@ def _tacotron(text: str) -> Record | None:
     value = number(match[3])
     if value is None:
         return None
-    record = Record(
-        [(Name(match[1], "metric", role_of(match[1])), value)], float(match[2]), None, "step", "train"
-    )
+    record = Record([(Name(match[1], "metric", role_of(match[1])), value)], float(match[2]), None, "step", "train")
     norm = number(match[4]) if match[4] else None
     if norm is not None:
         record.pairs.append((Name("Grad Norm", "metric", "grad_norm"), norm))

@@ -80,9 +80,7 @@ _THROUGHPUT = frozenset(
     global_tokens_s sps
     """.split()
 )
-_MEMORY = re.compile(
-    r"(?:^|_)(?:mem|memory|vram|rss|memallocated|maxmemallocated|allocated|reserved|peak_mem|gpumem)(?:_|$)"
-)
+_MEMORY = re.compile(r"(?:^|_)(?:mem|memory|vram|rss|memallocated|maxmemallocated|allocated|reserved|peak_mem|gpumem)(?:_|$)")
 _ACCURACY = frozenset(
     """
     acc accuracy acc1 acc5 top1 top5 map map50 miou iou f1 auc precision recall bleu rouge em pixacc
@@ -149,12 +147,7 @@ def role_of(name: str) -> str | None:
 def _role(folded: str) -> str | None:
     tokens = [t.rstrip("0123456789") or t for t in folded.split("_")]
     words = frozenset(tokens)
-    if (
-        not folded
-        or folded in _SETTING
-        or folded in _STEPS
-        or (len(tokens) > 1 and tokens[-1] in _SETTING_LAST)
-    ):
+    if not folded or folded in _SETTING or folded in _STEPS or (len(tokens) > 1 and tokens[-1] in _SETTING_LAST):
         return None
     if folded.startswith(("number_of_", "num_", "n_", "skipped", "nan_")) or words & {
         "count",
@@ -178,10 +171,7 @@ def _role(folded: str) -> str | None:
     if "scale" in words or words & {"lossscale", "gradscale", "scaler"}:
         if words & {"logit", "logits"}:
             return "logit_scale"
-        if (
-            words & {"loss", "grad", "gradient", "amp", "fp16", "scaler", "lossscale", "gradscale"}
-            or folded == "scale"
-        ):
+        if words & {"loss", "grad", "gradient", "amp", "fp16", "scaler", "lossscale", "gradscale"} or folded == "scale":
             return "loss_scale"
         return None
     if words & {"temperature", "temp", "tau"}:
@@ -222,6 +212,7 @@ def _role(folded: str) -> str | None:
                 "step",
             }
         )
+        or folded.endswith(("_s_device", "_s_gpu", "_sec_gpu", "_per_gpu", "_per_device"))
         or "tflop" in words
         or "tflops" in words
     )
@@ -292,13 +283,11 @@ def read_name(raw: str) -> Name | None:
             while len(words) > 1 and fold(" ".join(words[1:])) in _LONG:
                 words = words[1:]
             if fold(" ".join(words)) not in _LONG:
-                words = words[-4:] if words[-1].startswith("(") else words[-3:]
+                words = words[-5:] if words[-1].startswith("(") else words[-4:]
         text = " ".join(words)
     folded = fold(text)
     for names, kind in ((_STEPS, "step"), (_BATCHES, "batch"), (_EPOCHS, "epoch"), (_EPISODES, "episode")):
-        if folded in names or (
-            " " in text and fold(text.rsplit(" ", 1)[-1]) in names and folded not in _LONG
-        ):
+        if folded in names or (" " in text and fold(text.rsplit(" ", 1)[-1]) in names and folded not in _LONG):
             return Name(text, kind)  # type: ignore[arg-type]
     role = role_of(text)
     if role is not None:

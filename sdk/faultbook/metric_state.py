@@ -99,9 +99,7 @@ class Collector:
 
     def __init__(self, source: int) -> None:
         self.source = source
-        self.data: dict[
-            tuple[str, int | None, int], tuple[Name, list[float | None], list[float], list[int]]
-        ] = {}
+        self.data: dict[tuple[str, int | None, int], tuple[Name, list[float | None], list[float], list[int]]] = {}
 
     def add(self, record: Record, rank: int | None, attempt: int, step: float | None, line: int) -> None:
         data, redraw = self.data, record.bar
@@ -123,7 +121,7 @@ class Collector:
     def finish(self) -> list[Series]:
         result = []
         for (text, rank, attempt), (name, steps, values, lines) in self.data.items():
-            if len(values) == 1 and steps[0] is None and name.role in ("lr", "temperature", None):
+            if len(values) == 1 and steps[0] is None and name.role in ("lr", "temperature"):
                 continue  # a setting that was printed once
             result.append(
                 Series(

@@ -89,6 +89,4 @@ def _cells(text: str, separator: str | None = "") -> tuple[list[str], str | None
             separator = None
     if separator is None:
         return text.split(), None
-    return [
-        cell.strip() for cell in text.strip().strip(separator if separator == "|" else "\n").split(separator)
-    ], separator
+    return [cell.strip() for cell in text.strip().strip(separator if separator == "|" else "\n").split(separator)], separator

@@ -31,36 +31,11 @@ __all__ = [
 ]
 
 METRIC_HINTS: tuple[str, ...] = (
-    "loss",
-    "grad",
-    "norm",
-    "reward",
-    "accuracy",
-    "acc:",
-    "acc=",
-    "perplexity",
-    "ppl",
-    "learning",
-    "entropy",
-    "scale",
-    "tokens/s",
-    "tok/s",
-    "it/s",
-    "s/it",
-    "samples/s",
-    "samplespersec",
-    "throughput",
-    "usage",
-    "iteration",
-    "iter",
-    "step",
-    "epoch",
-    " kl",
-    "/kl",
-    "mfu",
-    "mem",
-    " avg",
-)
+    "loss", "grad", "norm", "reward", "score", "accuracy", "acc:", "acc=", "perplexity", "ppl", "learning",
+    "entropy", "scale", "logit", "temperature", "expert", "router", "approxkl", "_kl", "/kl", " kl", "bleu",
+    "tokens/s", "tok/s", "it/s", "s/it", "samples/s", "samplespersec", "throughput", "usage", "mfu", "mem",
+    "iteration", "iter", "step", "epoch", " avg",
+)  # fmt: skip
 """Lower-case literals: every line that holds a metric holds one of them (rows of tables do
 not: see `has_table`). For a coarse filter before `read_series`, which judges each line itself."""
 
@@ -152,6 +127,8 @@ class _Reader:
         text = text[:MAX_RECORD]
         hint = _HINT.search(text) is not None
         if not hint and not self.table.names:
+            if BANNER.search(text):
+                self.restart()
             return
         rank, body, fixed = None, text, True
         if text[0] not in "{ie":

@@ -69,10 +69,7 @@ def rank_ratio(predicate: Predicate, series: Sequence[Series], warmup: int) -> F
             return fire(
                 s,
                 index,
-                (
-                    f"{s.name} is {show(s.values[index])} {where(s, index)}; "
-                    f"the median of the other ranks is {show(centre)}."
-                ),
+                (f"{s.name} is {show(s.values[index])} {where(s, index)}; the median of the other ranks is {show(centre)}."),
             )
     return None
 
@@ -100,10 +97,7 @@ def rank_differs(predicate: Predicate, series: Sequence[Series], warmup: int) ->
             firing = fire(
                 s,
                 index,
-                (
-                    f"{s.name} is {show(s.values[index])} {where(s, index)} "
-                    f"where the other ranks print {show(centre)}."
-                ),
+                (f"{s.name} is {show(s.values[index])} {where(s, index)} where the other ranks print {show(centre)}."),
             )
             if len({r.rank for r, _ in records}) == 2 and math.isfinite(s.values[index]):
                 # Of two ranks that disagree neither is known to be the wrong one.
@@ -113,8 +107,7 @@ def rank_differs(predicate: Predicate, series: Sequence[Series], warmup: int) ->
                     firing.line,
                     None,
                     firing.value,
-                    f"{s.name} differs between two ranks at step {show(firing.step)}: "
-                    f"{show(values[0])} and {show(values[1])}.",
+                    f"{s.name} differs between two ranks at step {show(firing.step)}: {show(values[0])} and {show(values[1])}.",
                     s.name,
                     s.source,
                 )
@@ -137,16 +130,10 @@ def missing(predicate: Predicate, series: Sequence[Series], warmup: int) -> Firi
         if wanted.startswith("role:") or select(predicate, series):
             continue
         for sibling in _SIBLINGS.get(fold(wanted), ()):
-            lines = [
-                s
-                for s in series
-                if fold(s.name) == sibling and len(s.values) - warmup >= max(1, predicate.patience)
-            ]
+            lines = [s for s in series if fold(s.name) == sibling and len(s.values) - warmup >= max(1, predicate.patience)]
             if lines:
                 s = lines[0]
-                return fire(
-                    s, warmup, f"{wanted} is left out of the line that prints {s.name} {where(s, warmup)}."
-                )
+                return fire(s, warmup, f"{wanted} is left out of the line that prints {s.name} {where(s, warmup)}.")
     firings: list[Firing | None] = []
     for s in select(predicate, series):
         own = set(s.lines)

@@ -20,18 +20,14 @@ from .model import Line
 TaskMeaning = Literal["rank", "node"]
 
 _NCCL_INIT = re.compile(r"comm 0x[0-9a-f]{1,16} rank (\d{1,6}) n[Rr]anks (\d{1,6})")
-_DS_SPAWN = re.compile(
-    r"process (\d{1,9}) spawned with command: .{0,2000}?--local_rank[= '\",]{1,5}(\d{1,4})"
-)
+_DS_SPAWN = re.compile(r"process (\d{1,9}) spawned with command: .{0,2000}?--local_rank[= '\",]{1,5}(\d{1,4})")
 _DS_MAP = re.compile(r"global_rank_mapping=defaultdict\([^,]{0,40}, (\{[^{}]{0,20000}\})\)")
 _DS_NODE = re.compile(r"nnodes=(\d{1,6}), num_local_procs=(\d{1,4}), node_rank=(\d{1,6})")
 _SUMMARY = re.compile(r"^\s{0,8}(time|host|rank|exitcode|error_file) {1,12}: (.{1,200})")
 _SUMMARY_RANK = re.compile(r"(\d{1,6}) \(local_rank: (\d{1,4})\)")
 _SUMMARY_PID = re.compile(r"-?\d{1,4} \(pid: (\d{1,9})\)")
 _TASKS = re.compile(r"tasks? ([\d,\- ]{1,400}):")
-_WORLD = re.compile(
-    r"(?:world[_ ]size|WORLD_SIZE)[\"']?\s{0,3}[=:]\s{0,3}[\"']?(\d{1,6})\b|MEMBER: \d{1,6}/(\d{1,6})"
-)
+_WORLD = re.compile(r"(?:world[_ ]size|WORLD_SIZE)[\"']?\s{0,3}[=:]\s{0,3}[\"']?(\d{1,6})\b|MEMBER: \d{1,6}/(\d{1,6})")
 
 
 def task_list(text: str) -> tuple[int, ...]:
@@ -164,9 +160,7 @@ def rank_map(texts: Iterable[str]) -> RankMap:
     )
 
 
-def _read_block(
-    block: Mapping[str, str], process: _Votes, local: _Votes, hosts: dict[int, set[str]], nodes: set[str]
-) -> None:
+def _read_block(block: Mapping[str, str], process: _Votes, local: _Votes, hosts: dict[int, set[str]], nodes: set[str]) -> None:
     """One failure of a torchelastic summary, as far as it has been read."""
     match = _SUMMARY_RANK.match(block.get("rank", ""))
     host = block.get("host")
@@ -223,9 +217,7 @@ def _read_body(
             local.add(line.host, index, node * size + index)
 
 
-def _trusted_nccl(
-    inits: list[tuple[str | None, int, int, int]], world: int | None
-) -> list[tuple[str | None, int, int]]:
+def _trusted_nccl(inits: list[tuple[str | None, int, int, int]], world: int | None) -> list[tuple[str | None, int, int]]:
     """NCCL ranks are ranks of a communicator: only the one as large as the world counts.
 
     Where the world size is not printed, the largest communicator is taken if its ranks

@@ -76,8 +76,7 @@ class Plans:
         if record.special:
             return
         values = tuple(
-            (start + a, start + b, name, factor)
-            for (name, _), (a, b, factor) in zip(record.pairs, record.marks, strict=True)
+            (start + a, start + b, name, factor) for (name, _), (a, b, factor) in zip(record.pairs, record.marks, strict=True)
         )
         self.plans[key] = Plan(
             values=values,
