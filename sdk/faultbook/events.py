@@ -56,9 +56,7 @@ def _event(
     ignore_case: bool = False,
 ) -> EventPattern:
     literals = (anchors,) if isinstance(anchors, str) else anchors
-    return EventPattern(
-        kind, role, Pattern(pattern=pattern, ignore_case=ignore_case, anchors=literals), fields
-    )
+    return EventPattern(kind, role, Pattern(pattern=pattern, ignore_case=ignore_case, anchors=literals), fields)
 
 
 _COMMUNICATION = (
@@ -73,7 +71,7 @@ _COMMUNICATION = (
         "peer_reset",
         "cascade",
         ("Read error [", "Write error ["),
-        r"(?:Read|Write) error \[[^\]]*\]:\d+: (?P<error>[A-Z][a-z]+ [a-z ]+)",
+        r"(?:Read|Write) error \[[^\]]{0,60}\]:\d{1,6}: (?P<error>[A-Z][a-z]{2,20} [a-z ]{2,40})",
     ),
     _event("peer_refused", "cascade", "SO_ERROR", r"SO_ERROR: (?P<error>[A-Z][a-z ]+)"),
     _event("full_mesh_failed", "cascade", "connectFullMesh failed", r"connectFullMesh failed"),
@@ -179,7 +177,7 @@ _COMMUNICATION = (
         "barrier_failed",
         "cascade",
         "failed to pass monitoredBarrier",
-        r"Ranks? (?P<missing>\d+(?:, *\d+)*) failed to pass monitoredBarrier",
+        r"Ranks? (?P<missing>\d[\d, ]*) failed to pass monitoredBarrier",
         (r"\[Rank (?P<printed_rank>\d+)\]",),
     ),
     _event(
@@ -216,9 +214,12 @@ _COMMUNICATION = (
     _event(
         "store_connect",
         "cascade",
-        "while trying to connect to",
-        r"client socket has (?:timed out after \d+ ?m?s|failed to connect).*? to (?:any )?"
-        r".*?\(?(?P<remote>[\w.\-]+)[,:] ?(?P<port>\d+)",
+        "client socket has",
+        r"client socket has (?:timed out after \d{1,9} ?m?s|failed to connect)",
+        (
+            r"trying to connect to \(?(?P<remote>[\w.\-]{1,100})[,:] ?(?P<port>\d{1,5})",
+            r" to (?:any )?(?:network address of )?\((?P<remote>[\w.\-]{1,100}), (?P<port>\d{1,5})\)",
+        ),
     ),
     _event(
         "store_address",
@@ -226,19 +227,15 @@ _COMMUNICATION = (
         "cannot be retrieved",
         r"network addresses of \((?P<remote>[\w.\-]+), (?P<port>\d+)\) cannot be retrieved",
     ),
-    _event(
-        "store_timeout", "cascade", ("waitForInput", "Socket Timeout"), r"(?:waitForInput: |Socket Timeout)"
-    ),
+    _event("store_timeout", "cascade", ("waitForInput", "Socket Timeout"), r"(?:waitForInput: |Socket Timeout)"),
     _event(
         "store_gone",
         "cascade",
         ("recvValue failed on", "sendBytes failed on"),
         r"(?:recvValue|sendBytes) failed on SocketImpl",
     ),
-    _event(
-        "horovod_missing", "cascade", "missing ranks:", r"\[missing ranks: ?(?P<missing>\d+(?:, *\d+)*)\]"
-    ),
-    _event("horovod_ready", "cascade", "ready ranks:", r"\[ready ranks: ?(?P<ready>\d+(?:, *\d+)*)\]"),
+    _event("horovod_missing", "cascade", "missing ranks:", r"\[missing ranks: ?(?P<missing>[\d, ]+)\]"),
+    _event("horovod_ready", "cascade", "ready ranks:", r"\[ready ranks: ?(?P<ready>[\d, ]+)\]"),
     _event(
         "jax_task_error",
         "root",
@@ -299,7 +296,7 @@ _LAUNCHER = (
     _event(
         "group_restarted",
         "teardown",
-        "will restart worker group",
+        "attempts left; will restart",
         r"Worker group (?P<state>\w+)\. (?P<left>\d+)/(?P<restarts>\d+) attempts left; will restart",
     ),
     _event(
@@ -330,7 +327,8 @@ _LAUNCHER = (
         "deepspeed_exit",
         "confirmation",
         "exits with return code",
-        r"local_rank=(?P<local_rank>\d+).*exits with return code = (?P<exitcode>-?\d+)",
+        r"exits with return code = (?P<exitcode>-?\d+)",
+        (r"--local_rank[= '\",]{1,5}(?P<local_rank>\d{1,4})",),
     ),
     _event(
         "composer_crash",
@@ -345,14 +343,12 @@ _LAUNCHER = (
         r"noticed that process rank (?P<named>\d+) with PID (?P<pid>\d+) on node (?P<node>[^ ]+) "
         r"exited on signal (?P<signal>\d+)",
     ),
-    _event(
-        "mpi_exit_code", "confirmation", "Process name: [[", r"Process name: \[\[\d+,\d+\],(?P<named>\d+)\]"
-    ),
+    _event("mpi_exit_code", "confirmation", "Process name: [[", r"Process name: \[\[\d+,\d+\],(?P<named>\d+)\]"),
     _event(
         "srun_task",
         "confirmation",
         "srun: error:",
-        r"srun: error: (?P<node>[\w.\-]+): tasks? (?P<tasks>[\d,\- \[\]]+): (?P<what>[A-Z][^\r\n]*)",
+        r"srun: error: (?P<node>[\w.\-]+): tasks? (?P<tasks>[\d,\- \[\]]+): (?P<what>[A-Z].*)",
     ),
     _event("srun_terminated", "teardown", "srun: Terminating", r"srun: Terminating (?:job step|StepId)"),
     _event("job_step_aborted", "teardown", "Job step aborted", r"Job step aborted"),
@@ -365,12 +361,8 @@ _LAUNCHER = (
 )
 
 _OUTSIDE = (
-    _event(
-        "host_oom_kill", "confirmation", "Killed process", r"[Oo]ut of memory: Killed process (?P<pid>\d+)"
-    ),
-    _event(
-        "host_oom_kill", "confirmation", ("oom-kill:constraint",), r"oom-kill:constraint.*pid=(?P<pid>\d+)"
-    ),
+    _event("host_oom_kill", "confirmation", "Killed process", r"[Oo]ut of memory: Killed process (?P<pid>\d+)"),
+    _event("host_oom_kill", "confirmation", ("oom-kill:constraint",), r"oom-kill:constraint.*pid=(?P<pid>\d+)"),
     _event(
         "oom_kill_step",
         "confirmation",
@@ -414,16 +406,14 @@ _OUTSIDE = (
     _event(
         "preempted",
         "confirmation",
-        ("preempted", "preemption notice", "preemption signal"),
+        ("preempted", "preemption notice", "preemption signal", "received preemption", "received a preemption"),
         r"(?:job|instance|node|pod|[Ww]orker|VM) .{0,40}(?:was |has been |is being )?preempted"
         r"|[Pp]reemption (?:notice|signal)(?: received)?"
         r"|received (?:a )?preemption",
         (),
         True,
     ),
-    _event(
-        "preempted", "confirmation", ("interruption notice",), r"[Ss]pot (?:instance )?interruption notice"
-    ),
+    _event("preempted", "confirmation", ("interruption notice",), r"[Ss]pot (?:instance )?interruption notice"),
     _event("evicted", "confirmation", "Evicted", r"\bEvicted\b"),
     _event("oom_killed_pod", "confirmation", "OOMKilled", r"\bOOMKilled\b"),
     _event(
@@ -432,12 +422,12 @@ _OUTSIDE = (
         ("TERM_RUNLIMIT", "exceeded limit"),
         r"(?:TERM_RUNLIMIT|walltime \d+ exceeded limit)",
     ),
-    _event("user_interrupt", "confirmation", "KeyboardInterrupt", r"^(?:.*[\]: ])?KeyboardInterrupt\s*$"),
+    _event("user_interrupt", "confirmation", "KeyboardInterrupt", r"(?:^|[\]: ])KeyboardInterrupt\s*$"),
     _event(
         "signal_received",
         "confirmation",
-        ("received SIG", "received signal", "caught SIG", "caught signal", "got SIG", "signal received"),
-        r"(?:[Rr]eceived|[Cc]aught|[Gg]ot) (?:signal )?(?P<signal>SIG[A-Z]+|signal \d+|\d+\b)",
+        ("received sig", "caught sig", "got sig"),
+        r"(?:received|caught|got) (?P<signal>SIG[A-Z]{2,6}\b)",
         (),
         True,
     ),
@@ -445,7 +435,7 @@ _OUTSIDE = (
 
 _OWN_FAULT = (
     _event("cuda_oom", "root", "out of memory", r"(?:CUDA|HIP|XPU) out of memory", (), True),
-    _event("cuda_error", "root", "CUDA error:", r"CUDA error: (?P<message>[a-z\-][^.\r\n]*)"),
+    _event("cuda_error", "root", "CUDA error:", r"CUDA error: (?P<message>[a-z\-][^.]*)"),
     _event("device_assert", "root", "device-side assert triggered", r"device-side assert triggered"),
     _event("cuda_assert_line", "root", "Assertion `", r"thread: \[\d+,\d+,\d+\] Assertion `"),
     _event("ecc", "root", "uncorrectable ECC error", r"uncorrectable ECC error"),
@@ -480,7 +470,7 @@ _OWN_FAULT = (
     _event(
         "local_nan",
         "root",
-        ("Unexpected result nan", "found NaN in local grad norm"),
+        ("Unexpected result", "found NaN in local grad norm"),
         r"(?:Unexpected result (?:nan|inf)|found NaN in local grad norm)",
         (r"[Rr]ank (?P<named>\d+)[:, ]",),
     ),
@@ -493,12 +483,12 @@ _OWN_FAULT = (
     _event(
         "handled",
         "root",
-        ("skip", "continuing", "recovered from", "falling back", "retrying"),
-        r"(?:(?:skip|skipp?ed|skipping|dropping|dropped|ignoring|discard\w*)\b.{0,40}"
+        ("skip", "dropping", "dropped", "ignor", "discard", "continu", "retry", "recover", "caught", "handled"),
+        r"(?:(?:skip|skipp?ed|skipping|dropping|dropped|ignoring|discard\w{0,4})\b.{0,40}"
         r"\b(?:batch|step|sample|update|record|micro-?batch|iteration|shard|gradient|sync|reduction)"
         r"|out of memory.{0,80}(?:skip|continu|retry|recover)"
         r"|(?:caught|handled|recovered from) .{0,60}(?:error|exception|memory)"
-        r"|(?:error|exception|nan|inf|non-finite)\b.{0,60}\b(?:skipping|skipped|continuing|ignored))",
+        r"|\b(?:error|exception|nan|inf|non-finite)\b.{0,60}\b(?:skipping|skipped|continuing|ignored))",
         (),
         True,
     ),
@@ -508,20 +498,12 @@ _ADVICE_AND_NOISE = (
     _event(
         "advice",
         "advice",
-        (
-            "CUDA_LAUNCH_BLOCKING=1",
-            "TORCH_USE_CUDA_DSA",
-            "To enable traceback see",
-            "Check rank 0 logs for faulty rank",
-            "Please check rank 0 logs",
-        ),
+        ("For debugging consider passing", "TORCH_USE_CUDA_DSA", "To enable traceback see", "Check rank 0 logs for faulty rank"),
         r"(?:For debugging consider passing|Compile with `?TORCH_USE_CUDA_DSA|To enable traceback see"
         r"|[Cc]heck rank 0 logs for faulty rank)",
     ),
     _event("typically_caused", "advice", "This is typically caused by", r"This is typically caused by"),
-    _event(
-        "should_dump_flag", "teardown", "should dump", r"Failed to check the .should dump. flag on TCPStore"
-    ),
+    _event("should_dump_flag", "teardown", "should dump", r"Failed to check the .should dump. flag on TCPStore"),
     _event(
         "closed_by_local_rank",
         "teardown",
@@ -564,11 +546,7 @@ def _compiled(index: int) -> tuple[re.Pattern[str], tuple[re.Pattern[str], ...]]
 
 @functools.lru_cache(maxsize=1)
 def _gate() -> tuple[tuple[str, int], ...]:
-    return tuple(
-        (anchor.lower(), index)
-        for index, event in enumerate(EVENT_PATTERNS)
-        for anchor in event.pattern.anchors
-    )
+    return tuple((anchor.lower(), index) for index, event in enumerate(EVENT_PATTERNS) for anchor in event.pattern.anchors)
 
 
 _TOO_LONG = 20_000
@@ -606,9 +584,7 @@ def matches(text: str) -> list[tuple[int, dict[str, Any]]]:
     return found
 
 
-def event_at(
-    index: int, detail: Mapping[str, Any], source: int, number: int, text: str, line: Line, attempt: int = 0
-) -> Event:
+def event_at(index: int, detail: Mapping[str, Any], source: int, number: int, text: str, line: Line, attempt: int = 0) -> Event:
     """One event; its rank is the writer's, never a number found in the message."""
     pattern = EVENT_PATTERNS[index]
     return Event(

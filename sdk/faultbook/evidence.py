@@ -276,7 +276,7 @@ def _exits(case: Case) -> dict[int, Exit]:
             add(detail["named"], -detail["signal"], event.source, event.line, "mpi")
         elif event.kind == "composer_crash":
             add(detail["named"], detail["exitcode"], event.source, event.line, "composer")
-        elif event.kind == "deepspeed_exit":
+        elif event.kind == "deepspeed_exit" and "local_rank" in detail:
             add(
                 case.known.global_of_local(detail["local_rank"], event.node),
                 detail["exitcode"],

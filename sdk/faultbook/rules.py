@@ -163,7 +163,9 @@ def _is_own(case: Case, raised: Raised) -> bool:
     # An abort without Python frames is gloo's or the runtime's own teardown of a victim.
     if not any(f.is_user for f in raised.cause.frames):
         return False
-    if raised.fatal == "Aborted" and case.raised_by(raised.rank, "communication"):
+    if raised.fatal == "Aborted" and (
+        case.raised_by(raised.rank, "communication") or _aborted_by_gloo(case, raised.rank, raised)
+    ):
         return False
     exit_ = case.exits.get(raised.rank)
     return exit_ is None or not exit_.told_to_stop
@@ -444,15 +446,20 @@ def one_odd_exit(case: Case) -> Initiating | None:
     )
 
 
-def _aborted_by_gloo(case: Case, number: int) -> bool:
-    """gloo aborts the receiver of more bytes than it asked for: one of a pair, not the guilty one."""
-    mismatch = any(e.rank == number for e in case.of_kind("size_mismatch"))
-    anonymous = any(e.rank is None for e in case.of_kind("size_mismatch"))
-    bare = any(
-        e.rank in (number, None) and e.detail.get("how") == "without an active"
-        for e in case.of_kind("cpp_terminate")
-    )
-    return mismatch or anonymous or bare
+def _aborted_by_gloo(case: Case, number: int, raised: Raised | None = None) -> bool:
+    """gloo aborts the receiver of more bytes than it asked for: one of a pair, not the guilty one.
+
+    An abort without an active exception is how a victim's threads end. Lines without a rank
+    count only where nothing else tells, or just before the dump of this very abort.
+    """
+    for event in case.of_kind("size_mismatch", "cpp_terminate"):
+        if event.kind == "cpp_terminate" and event.detail.get("how") != "without an active":
+            continue
+        if raised is not None and event.source == raised.source and 0 <= raised.first - event.line <= 12:
+            return True
+        if event.rank == number or (raised is None and event.rank is None):
+            return True
+    return False
 
 
 # -- 5. the launcher ---------------------------------------------------------------------------
@@ -531,6 +538,7 @@ RULES: tuple[Rule, ...] = (
     rules_desync.never_joined_the_store,
     rules_desync.busy_bar_at_timeout,
     rules_desync.different_start,
+    rules_desync.still_busy_when_others_failed,
     rules_desync.busy_elsewhere,
     rules_desync.step_differs,
     rules_desync.raised_late,

@@ -337,7 +337,7 @@ def never_joined_the_store(case: Case) -> Initiating | None:
     joined = case.of_kind("store_clients", "store_barrier")
     connect: dict[int, set[tuple[object, object]]] = defaultdict(set)
     for event in case.of_kind("store_connect", "store_address"):
-        if event.rank is not None:
+        if event.rank is not None and "remote" in event.detail:
             connect[event.rank].add((event.detail["remote"], event.detail["port"]))
     waiting = {
         e.rank
@@ -467,6 +467,51 @@ def busy_elsewhere(case: Case) -> Initiating | None:
         if own.phase_line >= 0 and (own.steps or len(_heard(case)) > 1):
             return rank(number, f"the last thing rank {number} alone said was: {own.phase[:120]}", "medium")
     return None
+
+
+def still_busy_when_others_failed(case: Case) -> Initiating | None:
+    """One rank went on with its own work while, or after, the others' wait timed out."""
+    waiting = lost(case)
+    if len(waiting) < 2:
+        return None
+    timeouts = [e.detail["timeout_ms"] / 1000 for e in case.of_kind("gloo_timeout")]
+    last = {
+        r: (p.last_time, p.clock) for r, p in case.progress.ranks.items() if r is not None and p.last_time is not None
+    }
+    if timeouts and len(last) >= 2 and len(last) >= len(case.world) - 1:
+        ordered = sorted((time, r) for r, (time, _) in last.items() if time is not None)
+        (before, _), (latest, number) = ordered[-2], ordered[-1]
+        one_clock = len({(clock or "").split("@")[0] for _, clock in last.values()}) == 1
+        if one_clock and latest - before > max(1.0, 0.5 * min(timeouts)):
+            return rank(
+                number,
+                f"rank {number} was still working {latest - before:.1f} s after the last words of all others, "
+                f"who waited {min(timeouts):g} s at most",
+                "medium",
+            )
+    return _working_after_tracebacks(case, waiting)
+
+
+def _working_after_tracebacks(case: Case, waiting: Mapping[int, Raised]) -> Initiating | None:
+    """In one merged log: ordinary lines of one rank after two others had failed, and before its own error."""
+    if case.per_rank_files or not case.of_kind("gloo_timeout"):
+        return None
+    busy: dict[int, str] = {}
+    for record in case.records:
+        number = record.rank
+        if number is None or record.about or number in busy:
+            continue
+        own = [r.first for r in case.raised if r.rank == number and r.source == record.source]
+        if own and record.line >= min(own):
+            continue
+        ended = [r for r in waiting.values() if r.rank != number and r.source == record.source and r.last < record.line]
+        said = progress.step_of(record.body) is not None or progress.phase_of(record.body)
+        if len(ended) >= 2 and said and not record.body.startswith((" ", "\t")):
+            busy[number] = record.body.strip()[:80]
+    if len(busy) != 1:
+        return None
+    number, text = next(iter(busy.items()))
+    return rank(number, f"rank {number} was still working ({text}) when others had already timed out", "medium")
 
 
 def step_differs(case: Case) -> Initiating | None:

@@ -1,0 +1,112 @@
+"""The table of events: what each kind matches, and what it must not."""
+
+from __future__ import annotations
+
+import pytest
+from faultbook import events, literals, portable
+from faultbook.events import EVENT_PATTERNS
+from faultbook.model import Hit, Line
+
+SAMPLES = [
+    ("gloo_timeout", "[unbound_buffer.cc:78] Timed out waiting 4000ms for recv operation to complete", {"timeout_ms": 4000, "direction": "recv"}),
+    ("peer_closed", "[pair.cc:553] Connection closed by peer [127.0.0.1]:14762.", {}),
+    ("peer_reset", "[pair.cc:537] Read error [127.0.0.1]:43951: Connection reset by peer. This", {"error": "Connection reset by peer"}),
+    ("full_mesh_failed", "Gloo connectFullMesh failed with [pair.cc:144] no error", {}),
+    ("size_mismatch", "what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 726 vs 704.", {"got": 726, "asked": 704}),
+    ("watchdog", "[rank8]:[E606 07:08:11.1 ProcessGroupNCCL.cpp:616] [PG ID 11 PG GUID 31 Rank 0] Watchdog caught collective operation "
+     "timeout: WorkNCCL(SeqNum=96, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600031 milliseconds",
+     {"group": 11, "group_rank": 0, "seq": 96, "op": "ALLREDUCE", "numel_in": 1, "timeout_ms": 600000, "ran_ms": 600031}),
+    ("watchdog", "[E ProcessGroupNCCL.cpp:475] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLREDUCE, "
+     "Timeout(ms)=1800000) ran for 1800572 milliseconds before timing out.", {"printed_rank": 3, "timeout_ms": 1800000}),
+    ("group_status", "[PG 0 (default_pg) Rank 3] Timeout at NCCL work: 96, last enqueued NCCL work: 98, last completed NCCL work: 95.",
+     {"enqueued": 98, "timed_out": 96, "completed": 95}),
+    ("dump_signal", "Received a dump signal due to a collective timeout from  rank 5 and we will try", {"detector": 5}),
+    ("communicator_aborted", "NCCL communicator was aborted on rank 3.", {"aborted": 3}),
+    ("nccl_error", "torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:784", {"error": "NCCL error in"}),
+    ("barrier_failed", "[Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 1800000 ms", {"missing": "1, 3", "printed_rank": 0}),
+    ("store_clients", "Timed out after 5 seconds waiting for clients. 3/4 clients joined.", {"joined": 3, "world_size": 4}),
+    ("store_barrier", "store based barrier on rank: 0 (world_size=2048, worker_count=1792, timeout=0:30:00)", {"joined": 1792, "world_size": 2048}),
+    ("store_connect", "The client socket has timed out after 4000ms while trying to connect to (node-7, 25092).", {"remote": "node-7", "port": 25092}),
+    ("horovod_ready", "Stalled ops: x [ready ranks: 4, 6, 7]", {"ready": "4, 6, 7"}),
+    ("sigterm_sent", "Sending process 3788 closing signal SIGTERM", {"pid": 3788, "signal": "SIGTERM"}),
+    ("sigkill_sent", "Unable to shutdown process 3788 via 15, forcefully exiting via 9", {"pid": 3788}),
+    ("agent_failed", "failed (exitcode: -9) local_rank: 1 (pid: 3789) of binary: /usr/bin/python3", {"exitcode": -9, "local_rank": 1, "pid": 3789}),
+    ("agent_signal", "Received 15 death signal, shutting down workers", {"signal": 15}),
+    ("spawn_exit", "ProcessExitedException: process 2 terminated with exit code 3", {"process": 2, "exitcode": 3}),
+    ("spawn_exit", "process 1 terminated with signal SIGKILL", {"process": 1, "signal": "SIGKILL"}),
+    ("deepspeed_exit", "['/usr/bin/python3', '-u', 'train.py', '--local_rank=1', '--x'] exits with return code = -7", {"local_rank": 1, "exitcode": -7}),
+    ("composer_crash", "Rank 1 crashed with exit code 1.", {"named": 1, "exitcode": 1}),
+    ("mpi_exit", "mpirun noticed that process rank 7 with PID 411 on node node-2 exited on signal 9 (Killed).", {"named": 7, "node": "node-2", "signal": 9}),
+    ("srun_task", "srun: error: node-1: tasks 2,4-5,7: Killed", {"node": "node-1", "tasks": "2,4-5,7", "what": "Killed"}),
+    ("host_oom_kill", "Out of memory: Killed process 4288 (python3) total-vm:1kB", {"pid": 4288}),
+    ("host_oom_kill", "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task=python3.11,pid=24896,uid=1000", {"pid": 24896}),
+    ("oom_kill_step", "slurmstepd-node-0: error: Detected 1 oom-kill event(s) in StepId=88.batch cgroup.", {"node": "node-0"}),
+    ("xid", "NVRM: Xid (PCI:0000:b3:00): 79, pid=4288, name=python3, GPU has fallen off the bus.", {"xid": 79, "pid": 4288}),
+    ("time_limit", "*** STEP 88.0 ON node-0 CANCELLED AT 2026-04-23T12:18:08 DUE TO TIME LIMIT ***", {"node": "node-0", "when": "2026-04-23T12:18:08"}),
+    ("preempted", "*** JOB 88 ON node-0 CANCELLED AT 2026-04-23T12:18:08 DUE TO PREEMPTION ***", {"when": "2026-04-23T12:18:08"}),
+    ("cancelled", "slurmstepd: error: *** STEP 6053.0 ON node-0 CANCELLED AT 2024-04-23T12:18:08 ***", {"when": "2024-04-23T12:18:08"}),
+    ("user_interrupt", "[rank0]: KeyboardInterrupt", {}),
+    ("cuda_oom", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.35 GiB.", {}),
+    ("ecc", "RuntimeError: CUDA error: uncorrectable ECC error encountered", {}),
+    ("disk_full", "OSError: [Errno 28] No space left on device", {}),
+    ("local_nan", "RuntimeError: Rank 2, node node-0, device 2, iteration -1: Unexpected result nan (message='found NaN in local grad norm')", {"named": 2}),
+    ("handled", "WARNING:train:CUDA out of memory, skipping this batch", {}),
+    ("handled", "non-finite loss at step 12, skipping batch", {}),
+    ("advice", "For debugging consider passing CUDA_LAUNCH_BLOCKING=1.", {}),
+    ("should_dump_flag", 'Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early)', {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "detail"), SAMPLES)
+def test_each_kind_matches_its_line(kind: str, text: str, detail: dict[str, object]) -> None:
+    found = {EVENT_PATTERNS[i].kind: d for i, d in events.matches(text)}
+    assert kind in found
+    assert {k: found[kind].get(k) for k in detail} == detail
+
+
+@pytest.mark.parametrize("text", [
+    "step=1/40 loss=2.8442 grad_norm=1.4689", "number of nan iterations: 0", "--timeout 1800 --signal none",
+    "torch.distributed.run: Setting OMP_NUM_THREADS", "| N/A   30C    P0    52W / 400W |      0MiB / 40960MiB | Volatile Uncorr. ECC |",
+    "INFO train: trainable parameters: 12,912", "huggingface/tokenizers: The current process just got forked",
+    "the tenant finance-prod preempts nobody", "loading skipping_rope.txt",
+])
+def test_ordinary_lines_are_no_events(text: str) -> None:
+    assert [EVENT_PATTERNS[i].kind for i, _ in events.matches(text)] == []
+
+
+def test_overflow_search_of_a_loss_scaler_is_no_failure() -> None:
+    kinds = {EVENT_PATTERNS[i].kind for i, _ in events.matches(
+        "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768")}
+    assert kinds <= {"handled"}
+
+
+def test_patterns_stay_in_the_portable_subset_and_hold_their_literals() -> None:
+    for event in EVENT_PATTERNS:
+        pattern = event.pattern
+        assert portable.problems(pattern.pattern, pattern.ignore_case) == [], event.kind
+        assert literals.verify_anchors(pattern.pattern, pattern.anchors, pattern.ignore_case) == [], event.kind
+
+
+def test_every_anchor_admits_what_its_pattern_matches() -> None:
+    for kind, text, _ in SAMPLES:
+        for pattern in EVENT_PATTERNS:
+            if pattern.kind == kind and events.details(EVENT_PATTERNS.index(pattern), text) is not None:
+                assert any(a.lower() in text.lower() for a in pattern.pattern.anchors), kind
+
+
+def test_hits_become_events_with_the_writers_rank() -> None:
+    index = next(i for i, p in enumerate(EVENT_PATTERNS) if p.kind == "communicator_aborted")
+    hits = [Hit(source=0, line=9, offset=0, text="NCCL communicator was aborted on rank 3.", pattern=100 + index),
+            Hit(source=0, line=4, offset=0, text="no match", pattern=100 + index),
+            Hit(source=0, line=2, offset=0, text="another table's", pattern=5)]
+    (found,) = events.events_from_hits(hits, lambda hit: Line(body=hit.text, rank=1), offset=100, attempts={0: [(8, 1)]})
+    assert (found.kind, found.role, found.rank, found.attempt, found.detail) == ("communicator_aborted", "cascade", 1, 1, {"aborted": 3})
+
+
+@pytest.mark.parametrize(("text", "ranks"), [("0, 2-4", (0, 2, 3, 4)), ("7", (7,)), ("[1,3]", (1, 3)), ("", ()), ("x-y", ())])
+def test_rank_lists(text: str, ranks: tuple[int, ...]) -> None:
+    assert events.rank_list(text) == ranks
+
+
+def test_a_range_of_ranks_cannot_fill_the_memory() -> None:
+    assert len(events.rank_list("0-9999999")) <= 100_001
