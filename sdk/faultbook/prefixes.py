@@ -161,7 +161,6 @@ def _fact(name: str, needle: str, regex: str, *, trust: int = LAUNCHER, stream: 
 
 
 FACTS: tuple[Fact, ...] = (
-    _fact("c10d-rank", "[Rank ", r"^\s{0,4}\[Rank (?P<rank>\d{1,6})\]", trust=WEAK),
     _fact("agent-verdict", "local_rank: ", r"\(exitcode: {1,4}-?\d{1,4}\) {1,4}local_rank: (?P<local>\d{1,4}) \(pid: (?P<pid>\d{1,9})\)"),
     _fact("summary-rank", "(local_rank: ", r"^\s{0,8}rank {1,12}: (?P<rank>\d{1,6}) \(local_rank: (?P<local>\d{1,4})\)"),
     _fact("summary-pid", "exitcode ", r"^\s{0,8}exitcode {1,8}: -?\d{1,4} \(pid: (?P<pid>\d{1,9})\)"),
