@@ -48,8 +48,12 @@ def read_files(item: LoadedEntry, raw: dict[str, Any]) -> tuple[dict[str, str], 
     base = item.path.removesuffix("entry.yaml")
     problems: list[Problem] = []
     logs: dict[str, str] = {}
-    names = _names(folder / "logs")
-    for name in names:
+    problems += [
+        Problem(f"{base}{name}", 1, "no such file belongs to an entry", "unexpected-file", "entry.yaml, repro.py, logs/")
+        for name in _names(folder)
+        if name not in ("entry.yaml", "repro.py", "logs", "__pycache__")
+    ]
+    for name in _names(folder / "logs"):
         data, problem = read_bytes(folder, f"logs/{name}", f"{base}logs/{name}", MAX_LOG + 1)
         if data is None:
             problems += [problem] if problem else []
@@ -150,27 +154,36 @@ def _repro(item: LoadedEntry, raw: dict[str, Any], base: str) -> tuple[Code | No
         return None, [Problem(shown, data.count(b"\n", 0, error.start) + 1, "not UTF-8", "not-utf8")]
     code, _ = regions.cut(source)
     problems = [Problem(shown, *found) for found in (*regions.problems_of(source), *regions.todos(source))]
-    if mode != "simulated" and mode is not None:
-        problems += _leaks(raw, source, shown)
+    if mode is not None:
+        problems += _leaks(raw, source, shown, simulated=mode == "simulated")
     return code, problems
 
 
-def _leaks(raw: dict[str, Any], source: str, shown: str) -> list[Problem]:
-    """Lines of a real reproduction that already hold the text a signature looks for."""
+def _leaks(raw: dict[str, Any], source: str, shown: str, *, simulated: bool) -> list[Problem]:
+    """Lines of a reproduction that already hold the text a signature looks for.
+
+    A real run must print it by itself. A simulated one may say it, if the pattern cites
+    where the line comes from.
+    """
     patterns = patterns_of(raw)
     if len(patterns) > MAX_PATTERNS:  # reported by the rules
         return []
     found = []
     lines = [(n, line[:1000].encode("utf-8")) for n, line in enumerate(source.splitlines(), 1)]
     folded = source.lower()
-    for name, text, ignore_case in patterns:
-        if len(text) > MAX_PATTERN or portable_problems(text, ignore_case):
+    for pattern in patterns:
+        unusable = len(pattern.text) > MAX_PATTERN or portable_problems(pattern.text, pattern.ignore_case)
+        if unusable or (simulated and pattern.source):
             continue
-        literals = literals_of(text, ignore_case)
+        literals = literals_of(pattern.text, pattern.ignore_case)
         if literals and not any(word in folded for word in literals):
             continue
-        regex = compile_pattern(Pattern(pattern=text, ignore_case=ignore_case))
-        message = f"holds the text that signature `{name[:60]}` looks for"
-        hint = "the failure must print it by itself, or say `mode: simulated`"
+        regex = compile_pattern(Pattern(pattern=pattern.text, ignore_case=pattern.ignore_case))
+        message = f"holds the text that signature `{pattern.signature[:60]}` looks for"
+        hint = (
+            "cite where the line comes from: `source` of the pattern"
+            if simulated
+            else "the failure must print it by itself, or say `mode: simulated`"
+        )
         found += [Problem(shown, n, message, "repro-text", hint) for n, line in lines if regex.search(line)]
     return found

@@ -7,7 +7,7 @@ the next: YAML → fields (`validation`) → rules of the entry (`rules`) → it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -76,19 +76,35 @@ def load_kb(kb: Path) -> Knowledge:
     """Reads every entry of kb/. Never raises on what the files hold."""
     kb = Path(kb)
     taxonomy, problems = load_taxonomy(kb)
+    if not kb.is_dir():
+        return Knowledge(kb, taxonomy, (), tuple(problems))
     loaded = []
     for folder in entry_folders(kb):
         item, found = load_entry(folder, taxonomy)
         loaded.append(item)
         problems += found
     problems += links.problems_of(loaded)
+    problems += _misplaced(kb)
     return Knowledge(kb, taxonomy, tuple(loaded), _sorted(problems))
 
 
 def entry_folders(kb: Path) -> list[Path]:
-    """kb/<category>/<slug>/, sorted. A folder without entry.yaml is a draft and is left alone
-    unless it holds nothing else that git would keep."""
-    return sorted(path.parent for path in kb.glob("*/*/entry.yaml"))
+    """All kb/<category>/<slug>/, sorted: also those that have no entry.yaml yet, which is a problem of theirs."""
+    return sorted(
+        slug
+        for category in kb.iterdir()
+        if category.is_dir() and not category.name.startswith(".")
+        for slug in category.iterdir()
+        if slug.is_dir() and not slug.name.startswith((".", "__")) and any(slug.iterdir())
+    )
+
+
+def _misplaced(kb: Path) -> Iterator[Problem]:
+    for path in sorted(kb.rglob("entry.yaml")):
+        name = path.relative_to(kb).as_posix()
+        if name.count("/") != 2:
+            hint = "entries are kb/<category>/<slug>/entry.yaml"
+            yield Problem(f"kb/{name}", 1, "not where entries are", "unexpected-file", hint)
 
 
 def load_entry(folder: Path, taxonomy: Taxonomy) -> tuple[LoadedEntry, list[Problem]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from faultbook.literals import required_literals, verify_anchors
@@ -42,14 +43,25 @@ PARAMETERS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]] = {
 _TUNING = ("value", "ln_of", "factor", "z", "tolerance", "records")
 
 
-def patterns_of(entry: dict[str, Any]) -> list[tuple[str, str, bool]]:
-    """(signature id, pattern, ignore case) of all patterns that must match, as read from YAML."""
+@dataclass(frozen=True, slots=True)
+class RawPattern:
+    """A pattern as read from YAML, right or wrong."""
+
+    signature: str
+    text: str
+    ignore_case: bool
+    source: str
+
+
+def patterns_of(entry: dict[str, Any]) -> list[RawPattern]:
+    """All patterns of an entry that must match for a log signature to hold."""
     found = []
     for signature in _items(entry, "signatures"):
         if isinstance(signature, dict) and signature.get("kind") == "log":
             for item in (*_items(signature, "all"), *_items(signature, "any")):
                 if isinstance(item, dict) and isinstance(item.get("pattern"), str):
-                    found.append((str(signature.get("id")), item["pattern"], item.get("ignore_case") is True))
+                    ignore_case, source = item.get("ignore_case") is True, str(item.get("source") or "")
+                    found.append(RawPattern(str(signature.get("id")), item["pattern"], ignore_case, source))
     return found
 
 

@@ -8,7 +8,6 @@ it was made from, first by size and time, then by content.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -258,6 +257,8 @@ def _input_digest(kb: str) -> str:
 
 def _stat_digest(kb: str) -> str:
     """Cheap stand-in for the digest of contents: names, sizes and times."""
+    import hashlib
+
     lines = [sys.version]
     for name, path in [*_knowledge(kb), *_compiler(kb)]:
         stat = os.stat(path)
@@ -266,6 +267,8 @@ def _stat_digest(kb: str) -> str:
 
 
 def _digest_files(files: Sequence[tuple[str, str]]) -> str:
+    import hashlib
+
     digest = hashlib.sha256()
     for name, path in files:
         with open(path, "rb") as stream:

@@ -106,6 +106,27 @@ def test_names_that_differ_in_spelling_only_collide(kb: Path, edit: Edit) -> Non
     assert [(p.code, p.line) for p in load_kb(kb).problems] == [("duplicate-slug", 9)]
 
 
+def test_files_where_none_belong(kb: Path) -> None:
+    (kb / CAUSE).with_name("helper.py").write_text("x = 1\n")
+    (kb / "memory" / "draft").mkdir(parents=True)
+    (kb / "memory" / "draft" / "repro.py").write_text("x = 1\n")
+    (kb / "memory" / "empty").mkdir()
+    (kb / "memory" / "entry.yaml").write_text("slug: lost\n")
+    assert [(p.path, p.code) for p in load_kb(kb).problems] == [
+        ("kb/data/batch-without-targets/helper.py", "unexpected-file"),
+        ("kb/memory/draft/entry.yaml", "missing-file"),
+        ("kb/memory/entry.yaml", "unexpected-file"),
+    ]
+
+
+def test_a_simulated_run_may_say_the_line_if_the_pattern_cites_it(kb: Path, edit: Edit) -> None:
+    edit(CAUSE, "mode: real", "mode: simulated\n  stands_in: A print stands in for the library.")
+    edit("data/batch-without-targets/repro.py", "losses = []", "losses = ['ZeroDivisionError: division by zero']")
+    assert codes(kb) == ["repro-text"]
+    edit(CAUSE, "division by zero'", "division by zero'\n        source: CPython 3.11, Objects/floatobject.c")
+    assert codes(kb) == []
+
+
 def test_html_is_text(kb: Path, edit: Edit) -> None:
     """Escaping is the page's business; the loader keeps what was written."""
     edit(NOISE, "Steps are still skipped", "<script>alert(1)</script> & Steps are still skipped")
