@@ -6,7 +6,7 @@ from mkdocs.config import config_options as c
 from mkdocs.config.base import Config
 
 
-class FaultbookConfig(Config):
+class FaultbookConfig(Config):  # type: ignore[no-untyped-call]
     kb = c.Type(str, default="kb")
     """Folder of the knowledge, relative to mkdocs.yml; compiled by `faultbook_schema`."""
 

@@ -18,7 +18,7 @@ Point = tuple[float, float]
 
 def figures(records: Sequence[tuple[str, Mapping[str, Any]]], most: int = 6) -> list[str]:
     """One block with a plot per series that the failing run recorded."""
-    plots = []
+    plots: list[str] = []
     for variant, curves in records:
         broken, fixed = curves.get("broken") or {}, curves.get("fixed") or {}
         for name in broken:

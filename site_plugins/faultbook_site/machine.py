@@ -33,20 +33,27 @@ def redirects(catalogue: Catalogue) -> Iterator[tuple[str, str]]:
     for slug, entry in catalogue.by_slug.items():
         for alias in entry.get("aliases") or ():
             if SLUG.fullmatch(str(alias)) and alias not in catalogue.by_slug:
-                yield f"entries/{alias}/index.html", (
-                    '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-                    f'<title>{html.escape(str(entry["title"]))}</title>'
-                    f'<link rel="canonical" href="../{slug}/"><meta name="robots" content="noindex">'
-                    f'<meta http-equiv="refresh" content="0; url=../{slug}/"></head>'
-                    f'<body><p>Now at <a href="../{slug}/">{html.escape(str(entry["title"]))}</a></p></body></html>\n'
+                yield (
+                    f"entries/{alias}/index.html",
+                    (
+                        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+                        f"<title>{html.escape(str(entry['title']))}</title>"
+                        f'<link rel="canonical" href="../{slug}/"><meta name="robots" content="noindex">'
+                        f'<meta http-equiv="refresh" content="0; url=../{slug}/"></head>'
+                        f'<body><p>Now at <a href="../{slug}/">{html.escape(str(entry["title"]))}</a></p></body></html>\n'
+                    ),
                 )
 
 
 def to_markdown(entry: Entry, catalogue: Catalogue) -> str:
     """The entry as plain Markdown: for coding agents, terminals and copies into an issue."""
     out = [f"# {_line(entry['title'])}", ""]
-    facts = [words(entry.get("category", "")), f"severity {entry.get('severity', '')}",
-             str(entry.get("visibility", "")), f"id `{entry['slug']}`"]
+    facts = [
+        words(entry.get("category", "")),
+        f"severity {entry.get('severity', '')}",
+        str(entry.get("visibility", "")),
+        f"id `{entry['slug']}`",
+    ]
     facts += [f"proven: {p.mode} on {p.device} {p.date}".rstrip() for p in proofs(entry)[:1]]
     out += [" · ".join(f for f in facts if f.strip()), "", _line(entry.get("quick_answer", "")), ""]
 
@@ -58,17 +65,33 @@ def to_markdown(entry: Entry, catalogue: Catalogue) -> str:
     code = entry.get("code") or {}
     fix, action = entry.get("fix") or {}, entry.get("action") or {}
     part("Symptoms", *(f"- {_line(s.get('observe', ''))}: {_line(s.get('why', ''))}" for s in entry.get("symptoms") or ()))
-    part("Decide", *(f"- {_line(r.get('when', ''))} → `{r.get('to', '')}`" + (f" (test: {_line(r['test'])})" if r.get("test") else "")
-                     for r in entry.get("routes") or ()))
+    part(
+        "Decide",
+        *(
+            f"- {_line(r.get('when', ''))} → `{r.get('to', '')}`" + (f" (test: {_line(r['test'])})" if r.get("test") else "")
+            for r in entry.get("routes") or ()
+        ),
+    )
     part("Harmless, unless", str(entry.get("harmless_unless", "")))
-    part("Fix", _line(fix.get("summary", "")), fence(fix.get("command"), "bash"), fence(code.get("fixed"), "python"),
-         f"Why: {_line(fix['why'])}" if fix.get("why") else "", f"Risk: {_line(fix['risk'])}" if fix.get("risk") else "")
+    part(
+        "Fix",
+        _line(fix.get("summary", "")),
+        fence(fix.get("command"), "bash"),
+        fence(code.get("fixed"), "python"),
+        f"Why: {_line(fix['why'])}" if fix.get("why") else "",
+        f"Risk: {_line(fix['risk'])}" if fix.get("risk") else "",
+    )
     part("What to do now", f"{words(action['do'])}: {_line(action.get('when', ''))}" if action.get("do") else "")
     part("Root cause", str(entry.get("root_cause", "")))
     part("Mechanism", str(entry.get("mechanism") or ""))
     part("Fails", fence(code.get("broken"), "python"))
-    part("Confirm", *(f"{n}. {_line(c.get('step', ''))} {_line(c.get('how', ''))} Expect: {_line(c.get('expect', ''))}"
-                      for n, c in enumerate(entry.get("confirm") or (), 1)))
+    part(
+        "Confirm",
+        *(
+            f"{n}. {_line(c.get('step', ''))} {_line(c.get('how', ''))} Expect: {_line(c.get('expect', ''))}"
+            for n, c in enumerate(entry.get("confirm") or (), 1)
+        ),
+    )
     part("Not this if", *(f"- {_line(n.get('because', ''))} → `{n.get('entry', '')}`" for n in entry.get("not_this_if") or ()))
     verify = entry.get("verify") or {}
     part("Verify", fence(verify.get("command"), "bash"), _line(verify.get("expect", "")))
@@ -101,14 +124,20 @@ def _patterns(signature: Mapping[str, Any]) -> str:
 def llms(catalogue: Catalogue, site_url: str) -> str:
     base = site_url.rstrip("/") + "/" if site_url else "/"
     out = [
-        "# Faultbook", "",
+        "# Faultbook",
+        "",
         "> Open encyclopedia of ML-training failures. Every entry states what was run: code that fails, the fix that",
-        "> passes, the signature that recognises it in a log.", "",
-        "To diagnose a log: `pip install faultbook`, `faultbook diagnose PATH… --json`.", "",
-        "## Data", "",
+        "> passes, the signature that recognises it in a log.",
+        "",
+        "To diagnose a log: `pip install faultbook`, `faultbook diagnose PATH… --json`.",
+        "",
+        "## Data",
+        "",
         f"- [catalog.json]({base}catalog.json): every entry in full",
-        f"- [signatures.json]({base}signatures.json): the signatures, portable (Python re, RE2, ECMAScript)", "",
-        "## Entries", "",
+        f"- [signatures.json]({base}signatures.json): the signatures, portable (Python re, RE2, ECMAScript)",
+        "",
+        "## Entries",
+        "",
     ]
     out += [
         f"- [{_line(e['title'])}]({base}entries/{e['slug']}.md): {markup.plain(e.get('quick_answer', ''))}"
@@ -122,7 +151,7 @@ def feed(catalogue: Catalogue, site_url: str, dates: Mapping[str, str]) -> str:
     base = site_url.rstrip("/") + "/" if site_url else "/"
     dated = sorted(((dates[s], s) for s in catalogue.by_slug if s in dates), reverse=True)[:50]
     items = "".join(
-        f"<entry><id>{base}entries/{slug}/</id><link href=\"{base}entries/{slug}/\"/>"
+        f'<entry><id>{base}entries/{slug}/</id><link href="{base}entries/{slug}/"/>'
         f"<title>{html.escape(markup.clean(catalogue.title(slug)))}</title><updated>{date}</updated>"
         f"<summary>{html.escape(markup.plain(catalogue.by_slug[slug].get('quick_answer', '')))}</summary></entry>\n"
         for date, slug in dated
@@ -130,6 +159,6 @@ def feed(catalogue: Catalogue, site_url: str, dates: Mapping[str, str]) -> str:
     updated = dated[0][0] if dated else "1970-01-01T00:00:00Z"
     return (
         '<?xml version="1.0" encoding="utf-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom">'
-        f'<id>{base}</id><title>Faultbook: new failures</title><updated>{updated}</updated>'
+        f"<id>{base}</id><title>Faultbook: new failures</title><updated>{updated}</updated>"
         f'<author><name>The Faultbook authors</name></author><link rel="self" href="{base}feed.xml"/>\n{items}</feed>\n'
     )

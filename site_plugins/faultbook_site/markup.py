@@ -11,19 +11,31 @@ from __future__ import annotations
 import html
 import re
 from functools import lru_cache
+from typing import Any
 
 from markdown_it import MarkdownIt
-from pygments import highlight as pygmentize
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import get_lexer_by_name
-from pygments.util import ClassNotFound
+from pygments import highlight as pygmentize  # type: ignore[import-untyped]
+from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
+from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
+from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 
 # Control characters include the STX/ETX that Python-Markdown uses as placeholder marks.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-_SEAL = str.maketrans({
-    "`": "&#96;", "~": "&#126;", "*": "&#42;", "_": "&#95;", "[": "&#91;", "]": "&#93;",
-    "\\": "&#92;", "{": "&#123;", "}": "&#125;", "|": "&#124;", "!": "&#33;",
-})
+_SEAL = str.maketrans(
+    {
+        "`": "&#96;",
+        "~": "&#126;",
+        "*": "&#42;",
+        "_": "&#95;",
+        "[": "&#91;",
+        "]": "&#93;",
+        "\\": "&#92;",
+        "{": "&#123;",
+        "}": "&#125;",
+        "|": "&#124;",
+        "!": "&#33;",
+    }
+)
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -66,8 +78,7 @@ def code(source: object, language: str = "text", title: str = "", marks: frozens
     if marks or language == "text":
         lines = body.split("\n")
         inner = "\n".join(
-            f"<mark>{html.escape(line)}</mark>" if number in marks else html.escape(line)
-            for number, line in enumerate(lines, 1)
+            f"<mark>{html.escape(line)}</mark>" if number in marks else html.escape(line) for number, line in enumerate(lines, 1)
         )
     else:
         inner = _pygments(body, language)
@@ -82,7 +93,8 @@ def seal_code(inner: str) -> str:
 
 def prose(value: object) -> str:
     """A prose field (Markdown) as HTML blocks."""
-    return seal(_parser().render(clean(value)).rstrip("\n"))
+    markup = _parser().render(clean(value)).rstrip("\n")
+    return seal(markup.replace("<th></th>", "<td></td>"))  # a heading without words confuses screen readers
 
 
 def inline(value: object) -> str:
@@ -101,11 +113,18 @@ def _parser() -> MarkdownIt:
     md = MarkdownIt("js-default", {"html": False, "highlight": _highlight_fence})
     md.disable(["image", "code"])
     md.validateLink = is_web_url  # type: ignore[method-assign]
+    md.add_render_rule("table_open", _table_open)
+    md.add_render_rule("table_close", lambda *_: "</table></div>\n")
     return md
 
 
+def _table_open(*_: Any) -> str:
+    """A frame that can be scrolled by keyboard on narrow screens."""
+    return '<div class="fb-table" role="group" tabindex="0" aria-label="Table"><table class="fb-t">'
+
+
 def _highlight_fence(source: str, language: str, _attrs: str) -> str:
-    return f'<pre><code>{seal_code(_pygments(source.rstrip(chr(10)), language or "text"))}\n</code></pre>'
+    return f"<pre><code>{seal_code(_pygments(source.rstrip(chr(10)), language or 'text'))}\n</code></pre>"
 
 
 @lru_cache(maxsize=4096)

@@ -44,7 +44,7 @@ def home(catalogue: Catalogue) -> str:
         '<form class="fb-find" role="search" action="browse/" method="get">'
         '<label for="fb-find">Search by error line, symptom or name</label>'
         '<div><input id="fb-find" name="q" type="search" autocomplete="off" spellcheck="false" '
-        'placeholder="CUDA error, loss is NaN, hangs at all_reduce …">'
+        'placeholder="loss is NaN, hangs at all_reduce …">'
         '<button type="submit">Search</button></div>'
         '<ol class="fb-find__hits" hidden></ol></form></header>'
     )
@@ -65,8 +65,7 @@ def home(catalogue: Catalogue) -> str:
 def _way(kind: str, entries: list[Entry]) -> str:
     mine = in_order(e for e in entries if e.get("visibility") == kind and e["kind"] != "noise")
     links = "".join(
-        f'<li><a href="entries/{markup.text(e["slug"])}/">{markup.text(e["title"])}</a>{severity_chip(e)}</li>'
-        for e in mine[:5]
+        f'<li><a href="entries/{markup.text(e["slug"])}/">{markup.text(e["title"])}</a>{severity_chip(e)}</li>' for e in mine[:5]
     )
     listing = f"<ul>{links}</ul>" if links else ""
     return (
@@ -101,7 +100,7 @@ def browse(catalogue: Catalogue) -> str:
         more = " ".join(str(a) for a in [*(entry.get("aliases") or ()), *(entry.get("tags") or ())])
         rows.append(
             f'<li class="fb-row" data-f="{markup.seal(data)}" data-more="{markup.text(more)}">'
-            f'{row(entry, "../entries/", heading=2)}</li>'
+            f"{row(entry, '../entries/', heading=2)}</li>"
         )
     return wrap(
         '<header class="fb-head"><h1>All failures</h1></header>',
@@ -115,7 +114,8 @@ def tag(name: str, entries: list[Entry]) -> str:
     rows = "".join(f'<li class="fb-row">{row(e, "../../entries/", heading=2)}</li>' for e in in_order(entries))
     return wrap(
         '<header class="fb-head"><nav class="fb-trail" aria-label="Breadcrumb"><a href="../">Tags</a></nav>'
-        f"<h1>#{markup.text(name)}</h1></header>", f'<ol class="fb-rows">{rows}</ol>',
+        f"<h1>#{markup.text(name)}</h1></header>",
+        f'<ol class="fb-rows">{rows}</ol>',
     )
 
 
@@ -143,12 +143,12 @@ def families(catalogue: Catalogue) -> str:
     blocks = []
     for category, members in sorted(groups.items()):
         hubs = [e for e in members if e["slug"] in catalogue.children]
-        alone = [e for e in members if e["slug"] not in catalogue.children
-                 and e.get("parent") not in catalogue.by_slug]
+        alone = [e for e in members if e["slug"] not in catalogue.children and e.get("parent") not in catalogue.by_slug]
         cards = "".join(
             f'<div class="fb-family"><h3><a href="../entries/{markup.text(h["slug"])}/">'
-            f'{markup.text(h["title"])}</a></h3>'
-            + _links([catalogue.by_slug[c] for c in catalogue.children[str(h["slug"])]]) + "</div>"
+            f"{markup.text(h['title'])}</a></h3>"
+            + _links([catalogue.by_slug[c] for c in catalogue.children[str(h["slug"])]])
+            + "</div>"
             for h in hubs
         )
         if alone:
@@ -158,7 +158,8 @@ def families(catalogue: Catalogue) -> str:
             blocks.append(f'<section class="fb-map"><h2>{name}</h2><div class="fb-map__cards">{cards}</div></section>')
     return wrap(
         '<header class="fb-head"><h1>Families of failures</h1><p>What it looks like from outside, and the causes'
-        " behind it. A hub leads from evidence to one of its causes.</p></header>", *blocks,
+        " behind it. A hub leads from evidence to one of its causes.</p></header>",
+        *blocks,
     )
 
 

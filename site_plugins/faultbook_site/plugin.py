@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.plugins import BasePlugin, get_plugin_logger
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.nav import Navigation
 
 from . import catalogue as cat
-from . import engine, machine, markup, pages, search_rows, seo, source
+from . import engine, machine, markup, pages, runs, search_rows, seo, source
 from .config import FaultbookConfig
 from .render import render
 from .structure import GeneratedPage
@@ -26,7 +27,7 @@ STYLES = ("base.css", "entry.css", "lists.css", "paste.css")
 SCRIPTS = ("site.js", "browse.js", "paste.js")
 
 
-class FaultbookPlugin(BasePlugin[FaultbookConfig]):
+class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-call]
     catalogue: cat.Catalogue
     data: dict[str, Any]
     signatures: bytes
@@ -37,7 +38,10 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):
         kb = root / self.config.kb
         compiled = root / self.config.catalogue if self.config.catalogue else None
         self._kb = kb if compiled is None and kb.is_dir() else None
-        self.data, self.signatures = source.load(self._kb, compiled)
+        try:
+            self.data, self.signatures = source.load(self._kb, compiled)
+        except (ValueError, OSError) as problem:
+            raise PluginError(str(problem)) from None
         edit = f"edit/{branch}/" if (branch := config.extra.get("branch")) else ""
         self.catalogue = cat.from_json(self.data, config.repo_url or "", edit)
         try:
@@ -61,10 +65,8 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):
         chosen = [self.catalogue.by_slug[s] for s in self.config.samples if s in self.catalogue.by_slug]
         if not chosen:
             chosen = cat.in_order(self.catalogue.by_slug.values())
-        with_log = [(e, logs[0][0]) for e in chosen if (logs := machine.logs(e, "broken"))]
-        return [
-            {"title": markup.clean(e["title"]), "url": f"entries/{e['slug']}/{name}"} for e, name in with_log[:3]
-        ]
+        with_log = [(e, logs[0][0]) for e in chosen if (logs := runs.logs(e, "broken"))]
+        return [{"title": markup.clean(e["title"]), "url": f"entries/{e['slug']}/{name}"} for e, name in with_log[:3]]
 
     def on_files(self, files: Files, *, config: MkDocsConfig) -> Files:
         one = self.catalogue
@@ -87,7 +89,8 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):
         for slug, entry in one.by_slug.items():
             facts = seo.meta(entry, f"{(config.site_url or '').rstrip('/')}/entries/{slug}/")
             meta = {
-                "hide": ["navigation"], "description": facts["description"],
+                "hide": ["navigation"],
+                "description": facts["description"],
                 "fb": {"page": "entry", "slug": slug, "jsonld": facts["jsonld"]},
             }
             add(f"entries/{slug}.md", facts["title"], render(entry, one), meta)

@@ -13,9 +13,14 @@ from .widgets import chips, paste_box
 
 RUNS_BEFORE = "symptoms"  # "What was run" stands right below the first screen
 ACTIONS = {
-    "retry": "Retry", "exclude_node": "Exclude the node", "rollback": "Roll back",
-    "fix_code": "Fix the code", "fix_config": "Fix the configuration", "fix_data": "Fix the data",
-    "fix_environment": "Fix the environment", "replace_hardware": "Replace the hardware",
+    "retry": "Retry",
+    "exclude_node": "Exclude the node",
+    "rollback": "Roll back",
+    "fix_code": "Fix the code",
+    "fix_config": "Fix the configuration",
+    "fix_data": "Fix the data",
+    "fix_environment": "Fix the environment",
+    "replace_hardware": "Replace the hardware",
 }
 
 
@@ -36,8 +41,10 @@ def render(entry: Entry, catalogue: Catalogue) -> str:
 
 def head(entry: Entry, catalogue: Catalogue) -> str:
     category = markup.text(entry.get("category", ""))
-    trail = [f'<a href="../../browse/">All failures</a>',
-             f'<a href="../../browse/?category={category}">{markup.text(words(entry.get("category", "")))}</a>']
+    trail = [
+        '<a href="../../browse/">All failures</a>',
+        f'<a href="../../browse/?category={category}">{markup.text(words(entry.get("category", "")))}</a>',
+    ]
     parent = entry.get("parent")
     if parent in catalogue.by_slug:
         trail.append(f'<a href="../{markup.text(parent)}/">{markup.text(catalogue.title(str(parent)))}</a>')
@@ -53,7 +60,7 @@ def head(entry: Entry, catalogue: Catalogue) -> str:
     )
     return (
         f'<header class="fb-head"><nav class="fb-trail" aria-label="Breadcrumb">{"".join(trail)}</nav>'
-        f'<h1>{markup.text(entry["title"])}</h1>'
+        f"<h1>{markup.text(entry['title'])}</h1>"
         f'<p class="fb-facts">{chips(entry)}{runs.badge(proofs(entry))}{fact}{tags}</p></header>'
     )
 
@@ -94,13 +101,20 @@ def _do(entry: Entry) -> str:
 
 def foot(entry: Entry, catalogue: Catalogue) -> str:
     slug = markup.text(entry["slug"])
-    links = [f'<a href="../{slug}.json">JSON</a>', f'<a href="../{slug}.md">Markdown</a>',
-             f"<code>faultbook explain {slug}</code>"]
+    links = [
+        f'<a href="../{slug}.json">JSON</a>',
+        f'<a href="../{slug}.md">Markdown</a>',
+        f"<code>faultbook explain {slug}</code>",
+    ]
     if catalogue.repo_url and catalogue.edit_uri:
         path = f"kb/{markup.text(entry.get('category', ''))}/{slug}/entry.yaml"
         base = markup.text(catalogue.repo_url.rstrip("/"))
-        links += [f'<a href="{base}/{markup.text(catalogue.edit_uri)}{path}">Edit this entry</a>',
-                  f'<a href="{base}/issues/new?title=Wrong+page%3A+{slug}">Report a wrong page</a>']
+        links += [
+            f'<a href="{base}/{markup.text(catalogue.edit_uri)}{path}">Edit this entry</a>',
+            f'<a href="{base}/issues/new?title=Wrong+page%3A+{slug}">Report a wrong page</a>',
+        ]
     also = ", ".join(markup.text(a) for a in entry.get("aliases") or ())
     known = f'<p class="fb-small">Also known as: {also}</p>' if also else ""
-    return f'<footer class="fb-foot">{known}<p class="fb-small">Permanent ID <code>{slug}</code> · {" · ".join(links)}</p></footer>'
+    return (
+        f'<footer class="fb-foot">{known}<p class="fb-small">Permanent ID <code>{slug}</code> · {" · ".join(links)}</p></footer>'
+    )

@@ -60,8 +60,10 @@ def metric_lines(entry: Entry) -> list[str]:
     """Where only numbers tell: the first line with the series, the last good one, the first bad (or last) one."""
     names = [
         str(name).removeprefix("role:")
-        for s in entry.get("signatures") or () if s.get("kind") == "metric"
-        for test in [*(s.get("all") or ()), *(s.get("any") or ())] for name in test.get("series") or ()
+        for s in entry.get("signatures") or ()
+        if s.get("kind") == "metric"
+        for test in [*(s.get("all") or ()), *(s.get("any") or ())]
+        for name in test.get("series") or ()
     ]
     for _, text in logs(entry, "broken"):
         lines = [x[:WIDEST] for x in markup.clean(text).split("\n") if any(n in x for n in names)]
@@ -94,7 +96,8 @@ def section(entry: Entry) -> list[str]:
         slug = markup.text(entry["slug"])
         blocks.append(
             f'<p class="fb-small">Run both halves yourself: <code>faultbook verify {slug}</code>.'
-            + (f" Full output: {_files(entry)}." if entry.get("logs") else "") + "</p>"
+            + (f" Full output: {_files(entry)}." if entry.get("logs") else "")
+            + "</p>"
         )
     return [b for b in blocks if b]
 
@@ -149,7 +152,8 @@ def log_block(name: str, text: str, wanted: Iterable[re.Pattern[str]]) -> str:
     hits = {n for n, line in enumerate(lines) if any(p.search(line) for p in wanted)}
     out = []
     last = -1
-    for number in _kept(len(lines), hits):
+    bad = next((n for n, line in enumerate(lines) if _NONFINITE.search(line)), None)
+    for number in _kept(len(lines), sorted(hits) if bad is None else [bad, *sorted(hits)]):
         if number != last + 1:
             out.append(f'<span class="fb-gap">{number - last - 1} lines not shown</span>')
         body = html.escape(lines[number][:WIDEST]) or " "
@@ -161,11 +165,11 @@ def log_block(name: str, text: str, wanted: Iterable[re.Pattern[str]]) -> str:
     return f'<div class="highlight fb-log">{head}<pre><code>{markup.seal_code(chr(10).join(out))}\n</code></pre></div>'
 
 
-def _kept(count: int, hits: set[int]) -> list[int]:
-    """Which lines to show: all of a short log; of a long one both ends and the first matches."""
+def _kept(count: int, points: list[int]) -> list[int]:
+    """Which lines to show: all of a short log; of a long one both ends and the first points of interest."""
     if count <= SHOWN_WHOLE:
         return list(range(count))
     keep = set(range(HEAD)) | set(range(count - TAIL, count))
-    for hit in sorted(hits)[:6]:
+    for hit in points[:7]:
         keep |= set(range(max(0, hit - AROUND), min(count, hit + AROUND + 1)))
     return sorted(keep)

@@ -21,9 +21,7 @@ def table(label: str, head: Iterable[str], rows: Iterable[Iterable[str]], css: s
     """Cells are finished HTML. The frame can be scrolled by keyboard on narrow screens."""
     names = list(head)
     body = "".join(
-        "<tr>" + "".join(
-            f'<td data-h="{markup.text(names[i])}">{cell}</td>' for i, cell in enumerate(cells)
-        ) + "</tr>"
+        "<tr>" + "".join(f'<td data-h="{markup.text(names[i])}">{cell}</td>' for i, cell in enumerate(cells)) + "</tr>"
         for cells in rows
     )
     if not body:
@@ -31,7 +29,7 @@ def table(label: str, head: Iterable[str], rows: Iterable[Iterable[str]], css: s
     top = "".join(f'<th scope="col">{h}</th>' for h in names)
     return (
         f'<div class="fb-table {css}" role="region" tabindex="0" aria-label="{markup.text(label)}">'
-        f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+        f'<table class="fb-t"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
     )
 
 
@@ -64,10 +62,7 @@ def confirm(entry: Entry, _: Catalogue) -> str:
     steps = []
     for number, step in enumerate(entry.get("confirm") or (), 1):
         how = f'<div class="fb-check__how">{markup.prose(step["how"])}</div>' if step.get("how") else ""
-        expect = (
-            f'<p class="fb-check__expect"><b>Expect</b> {markup.inline(step["expect"])}</p>'
-            if step.get("expect") else ""
-        )
+        expect = f'<p class="fb-check__expect"><b>Expect</b> {markup.inline(step["expect"])}</p>' if step.get("expect") else ""
         steps.append(
             f'<li><label><input type="checkbox" data-check="{number}"> '
             f"<span>{markup.inline(step.get('step', ''))}</span></label>{how}{expect}</li>"
@@ -111,8 +106,7 @@ def prevention(entry: Entry, _: Catalogue) -> str:
     given = entry.get("prevention") or {}
     columns = "".join(
         f"<div><h3>{label}</h3>{items(given[key])}</div>"
-        for key, label in (
-            ("before_launch", "Before launch"), ("at_run_time", "At run time"), ("after", "Afterwards"))
+        for key, label in (("before_launch", "Before launch"), ("at_run_time", "At run time"), ("after", "Afterwards"))
         if given.get(key)
     )
     watch = entry.get("monitor") or {}
@@ -129,7 +123,8 @@ def scale(entry: Entry, _: Catalogue) -> str:
     given = entry.get("scale") or {}
     body = "".join(
         f"<div><h3>{label}</h3><p>{markup.inline(given[key])}</p></div>"
-        for key, label in (("one_gpu", "One GPU"), ("many_gpus", "Many GPUs")) if given.get(key)
+        for key, label in (("one_gpu", "One GPU"), ("many_gpus", "Many GPUs"))
+        if given.get(key)
     )
     return f'<div class="fb-columns">{body}</div>' if body else ""
 
@@ -137,8 +132,7 @@ def scale(entry: Entry, _: Catalogue) -> str:
 def perspectives(entry: Entry, _: Catalogue) -> str:
     given = entry.get("perspectives") or {}
     panels = []
-    for key, label in (("engineer", "Engineer"), ("on_call", "On call: first five minutes"),
-                       ("executive", "Executive")):
+    for key, label in (("engineer", "Engineer"), ("on_call", "On call: first five minutes"), ("executive", "Executive")):
         value = given.get(key)
         if value:
             body = items(value, "ol") if isinstance(value, (list, tuple)) else markup.prose(value)
@@ -160,22 +154,26 @@ def signatures(entry: Entry, _: Catalogue) -> str:
     rows = []
     for s in entry.get("signatures") or ():
         where = {
-            "stock_log": "stock logs", "extra_line": "one extra logged line", "probe": "a probe",
+            "stock_log": "stock logs",
+            "extra_line": "one extra logged line",
+            "probe": "a probe",
         }.get(s.get("observed_in", ""), "stock logs" if s.get("kind") == "log" else "")
-        extra = markup.code(s["extra_line"], "python") if s.get("extra_line") else ""
-        limits = [f"not evidence of {words(x)}" for x in s.get("not_evidence_of") or ()]
-        notes = "; ".join([*limits, *([str(s["note"])] if s.get("note") else [])])
+        extra = markup.code(s["extra_line"], "python", "log this line") if s.get("extra_line") else ""
+        limits = [f"Not evidence of {words(x)}." for x in s.get("not_evidence_of") or ()]
+        notes = " ".join([*([str(s["note"])] if s.get("note") else []), *limits])
         note = f'<p class="fb-small">{markup.inline(notes)}</p>' if notes else ""
-        rows.append((
-            f'<code id="sig-{markup.text(s.get("id", ""))}">{markup.text(s.get("id", ""))}</code>',
-            markup.text(s.get("role", "")), f"{_conditions(s)}{note}", f"{where}{extra}",
-        ))
-    return table("Signatures", ("Signature", "Role", "Holds when", "Seen in"), rows, "fb-table--sigs")
+        name = markup.text(s.get("id", ""))
+        rows.append(
+            (
+                f'<code id="sig-{name}">{name}</code><p class="fb-small">{markup.text(s.get("role", ""))}<br>seen in {where}</p>',
+                f"{_conditions(s)}{note}{extra}",
+            )
+        )
+    return table("Signatures", ("Signature", "Holds when"), rows, "fb-table--sigs")
 
 
 def _conditions(signature: Mapping[str, Any]) -> str:
-    joined = {"all": "all of, in this order" if signature.get("ordered") else "all of", "any": "any of",
-              "none": "none of"}
+    joined = {"all": "all of, in this order" if signature.get("ordered") else "all of", "any": "any of", "none": "none of"}
     out = []
     for group, label in joined.items():
         tests = signature.get(group) or ()
@@ -185,8 +183,7 @@ def _conditions(signature: Mapping[str, Any]) -> str:
     ranks = signature.get("ranks")
     if ranks:
         count = f" {ranks['count']}" if ranks.get("count") else ""
-        out.append(f'<span class="fb-small">ranks: {markup.text(words(ranks.get("quantifier", "")))}'
-                   f"{markup.text(count)}</span>")
+        out.append(f'<span class="fb-small">ranks: {markup.text(words(ranks.get("quantifier", "")))}{markup.text(count)}</span>')
     return "".join(out)
 
 
@@ -198,8 +195,14 @@ def _condition(test: Mapping[str, Any]) -> str:
     name = series[0] if isinstance(series, (list, tuple)) and series else series
     detail = [
         f"{label}{test[key]}"
-        for key, label in (("value", ""), ("ln_of", "ln "), ("factor", "× "), ("z", "z "), ("tolerance", "± "),
-                           ("records", "over records: "))
+        for key, label in (
+            ("value", ""),
+            ("ln_of", "ln "),
+            ("factor", "× "),
+            ("z", "z "),
+            ("tolerance", "± "),
+            ("records", "over records: "),
+        )
         if test.get(key) is not None
     ]
     if test.get("patience", 1) != 1:
@@ -209,8 +212,12 @@ def _condition(test: Mapping[str, Any]) -> str:
 
 def affects(entry: Entry, _: Catalogue) -> str:
     rows = [
-        (markup.text(a.get("system", "")), markup.text(a.get("introduced") or "always"),
-         markup.text(a.get("fixed") or "not fixed"), markup.inline(a.get("note") or ""))
+        (
+            markup.text(a.get("system", "")),
+            markup.text(a.get("introduced") or "any version"),
+            markup.text(a.get("fixed") or "–"),
+            markup.inline(a.get("note") or ""),
+        )
         for a in entry.get("affects") or ()
     ]
     return table("Affected systems", ("System", "Since", "Fixed in", "Note"), rows)
@@ -220,8 +227,14 @@ def related_table(entry: Entry, catalogue: Catalogue) -> str:
     rows = []
     for slug, relation in related(entry, catalogue):
         other = catalogue.by_slug[slug]
-        rows.append((entry_link(slug, catalogue), markup.text(relation),
-                     markup.text(words(other.get("category", ""))), f"<span>{chips(other)}</span>"))
+        rows.append(
+            (
+                entry_link(slug, catalogue),
+                markup.text(relation),
+                markup.text(words(other.get("category", ""))),
+                f"<span>{chips(other)}</span>",
+            )
+        )
     return table("Related failures", ("Failure", "Relation", "Category", "Severity"), rows)
 
 
@@ -229,8 +242,10 @@ def references(entry: Entry, _: Catalogue) -> str:
     rows = []
     for r in entry.get("references") or ():
         about = " · ".join(str(r[k]) for k in ("kind", "date") if r.get(k))
-        rows.append(f"<li>{markup.link(r.get('url', ''), markup.text(r.get('title', '')))} "
-                    f'<span class="fb-small">{markup.text(about)}</span></li>')
+        rows.append(
+            f"<li>{markup.link(r.get('url', ''), markup.text(r.get('title', '')))} "
+            f'<span class="fb-small fb-nowrap">{markup.text(about)}</span></li>'
+        )
     return f'<ul class="fb-refs">{"".join(rows)}</ul>' if rows else ""
 
 
@@ -239,17 +254,20 @@ def routes(entry: Entry, catalogue: Catalogue) -> str:
     rows = []
     for r in entry.get("routes") or ():
         test = markup.inline(r["test"]) if r.get("test") else ""
-        seen = f'<p class="fb-small">recognised by <code>{markup.text(r["signature"])}</code></p>' if r.get(
-            "signature") else ""
+        seen = f'<p class="fb-small">recognised by <code>{markup.text(r["signature"])}</code></p>' if r.get("signature") else ""
         target = catalogue.by_slug.get(r.get("to"))
-        rows.append((markup.inline(r.get("when", "")) + seen, test, entry_link(r.get("to"), catalogue)
-                     + (f"<br>{chips(target)}" if target else "")))
+        rows.append(
+            (
+                markup.inline(r.get("when", "")) + seen,
+                test,
+                entry_link(r.get("to"), catalogue) + (f"<br>{chips(target)}" if target else ""),
+            )
+        )
     return table("Which cause is it?", ("If you see", "Test that decides", "It is"), rows, "fb-table--routes")
 
 
 def harmless(entry: Entry, _: Catalogue) -> str:
-    return f'<div class="fb-prose">{markup.prose(entry["harmless_unless"])}</div>' if entry.get(
-        "harmless_unless") else ""
+    return f'<div class="fb-prose">{markup.prose(entry["harmless_unless"])}</div>' if entry.get("harmless_unless") else ""
 
 
 SECTIONS: tuple[tuple[str, str, Section], ...] = (

@@ -31,8 +31,7 @@ def json_ld(entry: Entry, url: str) -> str:
         "keywords": [markup.clean(t) for t in [*(entry.get("tags") or ()), *(entry.get("aliases") or ())]],
     }
     questions = [
-        {"@type": "Question", "name": name, "acceptedAnswer": {"@type": "Answer", "text": answer}}
-        for name, answer in faq(entry)
+        {"@type": "Question", "name": name, "acceptedAnswer": {"@type": "Answer", "text": answer}} for name, answer in faq(entry)
     ]
     graph = [article, {"@type": "FAQPage", "url": url, "mainEntity": questions}] if questions else [article]
     # "<" would let a title close the script element.

@@ -10,15 +10,22 @@ from typing import Any
 
 
 def load(kb: Path | None, compiled: Path | None) -> tuple[dict[str, Any], bytes]:
-    """(catalogue, the bytes of signatures.json as the engine reads them)."""
+    """(catalogue, the bytes of signatures.json as the engine reads them).
+
+    Raises ValueError with a line for each problem of the knowledge.
+    """
     if compiled is not None:
         return _read(compiled)
     if kb is None or not any(kb.glob("*/*/entry.yaml")):
         return {"schema": "faultbook.catalogue/1", "digest": "", "entries": []}, _no_signatures()
     from faultbook_schema.compiler import write_catalogue
+    from faultbook_schema.problems import InvalidKnowledge
 
     with tempfile.TemporaryDirectory() as folder:
-        write_catalogue(kb, Path(folder))
+        try:
+            write_catalogue(kb, Path(folder))
+        except InvalidKnowledge as problems:
+            raise ValueError(str(problems)) from None
         return _read(Path(folder))
 
 
@@ -28,9 +35,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], bytes]:
 
 
 def _no_signatures() -> bytes:
-    return json.dumps(
-        {"schema": "faultbook.signatures/1", "digest": "", "entries": [], "signatures": []}
-    ).encode()
+    return json.dumps({"schema": "faultbook.signatures/1", "digest": "", "entries": [], "signatures": []}).encode()
 
 
 def first_dates(kb: Path | None) -> dict[str, str]:

@@ -20,8 +20,9 @@ VERSION = "1"  # part of every cache key
 class GeneratedPage(Page):
     """Front matter is never read from the text, so no entry can set a template or a title."""
 
-    def __init__(self, title: str, file: File, config: MkDocsConfig, source: str, meta: Mapping[str, Any],
-                 cache: Path | None) -> None:
+    def __init__(
+        self, title: str, file: File, config: MkDocsConfig, source: str, meta: Mapping[str, Any], cache: Path | None
+    ) -> None:
         super().__init__(title, file, config)
         self._source, self._meta, self._cache = source, dict(meta), cache
 
@@ -43,11 +44,16 @@ class GeneratedPage(Page):
         except (OSError, ValueError, KeyError):
             pass
         super().render(config, files)
-        _write(stored, json.dumps({
-            "content": self.content,
-            "toc": [_plain(item) for item in self.toc],
-            "anchors": sorted(self.present_anchor_ids or ()),
-        }))
+        _write(
+            stored,
+            json.dumps(
+                {
+                    "content": self.content,
+                    "toc": [_plain(item) for item in self.toc],
+                    "anchors": sorted(self.present_anchor_ids or ()),
+                }
+            ),
+        )
 
     def _key(self, config: MkDocsConfig) -> str:
         # Generated pages link by final address in sealed HTML, so no other page's address is part of the key.

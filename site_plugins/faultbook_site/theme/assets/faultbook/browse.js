@@ -52,7 +52,12 @@
     order.setAttribute("aria-label", "Sort by");
     for (const [value, label] of [["severity", "Most severe first"], ["title", "By title"]]) order.add(new Option(label, value));
     order.addEventListener("change", () => { sort = order.value; update(); });
-    form.append(search, order);
+    const more = document.createElement("details"); // folded away on a phone
+    const summary = document.createElement("summary");
+    summary.textContent = "Filters";
+    more.append(summary);
+    more.open = matchMedia("(min-width: 60em)").matches || Object.values(chosen).some((c) => c.size);
+    form.append(search, order, more);
     for (const [name, label] of Object.entries(NAMES)) {
       const values = [...new Set(rows.flatMap((r) => r.facets[name] || []))];
       if (values.length < 2) continue;
@@ -75,11 +80,11 @@
         const text = document.createElement("span");
         text.textContent = value.replace(/[_-]/g, " ");
         const number = document.createElement("i");
-        line.append(input, text, number);
+        line.append(input, text, " ", number);
         set.append(line);
         boxes[name][value] = { input, number };
       }
-      form.append(set);
+      more.append(set);
     }
     form.addEventListener("submit", (event) => event.preventDefault());
     form.hidden = false;

@@ -64,5 +64,22 @@
       });
     }
   }
+  // One copy button per code block. Material's own puts each into an unnamed landmark.
+  for (const block of document.querySelectorAll(".highlight")) {
+    const code = block.querySelector("pre > code");
+    if (!code || !navigator.clipboard) continue;
+    const copy = document.createElement("button");
+    copy.type = "button";
+    copy.className = "fb-copy";
+    copy.textContent = "Copy";
+    copy.addEventListener("click", () => {
+      navigator.clipboard.writeText(code.textContent.replace(/\n$/, ""));
+      copy.textContent = "Copied";
+      setTimeout(() => { copy.textContent = "Copy"; }, 1500);
+    });
+    block.append(copy);
+    // A block that scrolls must be reachable by keyboard.
+    if (!code.offsetParent || code.scrollWidth > code.clientWidth || code.scrollHeight > code.clientHeight) code.tabIndex = 0;
+  }
   window.faultbook = { searchable };
 })();

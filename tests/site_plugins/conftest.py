@@ -1,0 +1,121 @@
+"""A built site of sample entries, served locally, and a Chromium to look at it."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))
+import sample_entries
+
+CHROMIUM = "/usr/bin/chromium"
+ARGS = [
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def build_site(root: Path, folder: Path, data: dict[str, Any], *, stub: bool = False, cache: str = "") -> tuple[Path, str]:
+    """Builds the project's own mkdocs.yml over the given entries; returns the site and what was printed."""
+    compiled = folder / "catalogue"
+    compiled.mkdir(parents=True, exist_ok=True)
+    (compiled / "catalog.json").write_text(json.dumps(data), encoding="utf-8")
+    (compiled / "signatures.json").write_text(json.dumps(sample_entries.signatures(data)), encoding="utf-8")
+    text = (root / "mkdocs.yml").read_text(encoding="utf-8")
+    options = {"catalogue": str(compiled), "cache": cache, "pyodide": str(root / "node_modules" / "pyodide")}
+    assert "\n  - faultbook\n" in text
+    text = text.replace("\n  - faultbook\n", f"\n  - faultbook: {json.dumps(options)}\n")
+    text = text.replace("docs_dir: docs", f"docs_dir: {root / 'docs'}").replace("site_dir: site", f"site_dir: {folder / 'site'}")
+    (folder / "mkdocs.yml").write_text(text, encoding="utf-8")
+    path = [str(root / p) for p in ("site_plugins", "sdk", "schema")]
+    if stub:
+        path.insert(0, str(Path(__file__).parent / "stub"))
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(folder / "mkdocs.yml")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": os.pathsep.join(path)},
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "site", done.stderr
+
+
+@pytest.fixture(scope="session")
+def needs_mkdocs() -> None:
+    pytest.importorskip("material", reason="the site extra is not installed")
+
+
+@pytest.fixture(scope="session")
+def built(root: Path, tmp_path_factory: pytest.TempPathFactory, needs_mkdocs: None) -> tuple[Path, str]:
+    data = sample_entries.catalogue(
+        sample_entries.temperature(),
+        sample_entries.hang(),
+        sample_entries.hub(),
+        sample_entries.noise(),
+    )
+    return build_site(root, tmp_path_factory.mktemp("site"), data, stub=True)
+
+
+@pytest.fixture(scope="session")
+def site(built: tuple[Path, str]) -> Path:
+    return built[0]
+
+
+@pytest.fixture(scope="session")
+def hostile_site(root: Path, tmp_path_factory: pytest.TempPathFactory, needs_mkdocs: None) -> Path:
+    data = sample_entries.catalogue(sample_entries.hostile(), sample_entries.hub())
+    return build_site(root, tmp_path_factory.mktemp("hostile"), data)[0]
+
+
+@pytest.fixture(scope="session")
+def serve() -> Iterator[Callable[[Path], str]]:
+    """Serves a folder; returns its address."""
+    servers = []
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        extensions_map = {
+            **http.server.SimpleHTTPRequestHandler.extensions_map,
+            ".mjs": "text/javascript",
+            ".wasm": "application/wasm",
+        }
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    def start(folder: Path) -> str:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}/"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api")
+    if not Path(CHROMIUM).exists():
+        pytest.skip("no Chromium on this machine")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
+        yield browser
+        browser.close()
