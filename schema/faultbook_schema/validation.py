@@ -86,8 +86,18 @@ def _problem(error: Any, loc: Loc, root: Node, path: str, model: type[EntryBase]
         code = "bad-slug" if slug else "bad-value"
         shape = "`slug#signature-id`" if "#" in str(context.get("pattern")) else "kebab-case"
         message = f"`{name}: {_short(error['input'])}` is not {shape if slug else 'one line'}"
-    line = root.line_of(loc)
-    return Problem(path, line, message, code, hint)
+    if kind == "string_type":
+        hint = _unquoted(error["input"])
+    return Problem(path, root.line_of(loc), message, code, hint)
+
+
+def _unquoted(value: Any) -> str:
+    """What YAML made of a text that needed quotes."""
+    if isinstance(value, dict):
+        return "put it in quotes: a colon and a space begin a mapping"
+    if value is None:
+        return "nothing is written there"
+    return "" if isinstance(value, list) else "put it in quotes"
 
 
 def _words(error: Any) -> str:
