@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from faultbook.series import select
 from faultbook.signatures import Comparison, LogSignature, MetricSignature, Pattern, Predicate, Signature
 
 from .core.entry import Entry
 from .core.firing import firings
 from .core.judge import Half, Pair, Problem, judge, with_log
+from .core.metrics import metric_firing, series_of
 from .core.runner import Runner
 from .core.spec import Spec
 
@@ -50,6 +52,11 @@ def mutate(entry: Entry, pairs: list[Pair], runner: Runner, device: str = "cpu")
             judged(name, "", changed_pairs, entry.claimed)
         for name, other in inversions(signature):
             changed_signatures = tuple(other if s.id == signature.id else s for s in entry.claimed)
+            if isinstance(signature, MetricSignature) and isinstance(other, MetricSignature):
+                before = [contrasts(signature, signature, p) for p in pairs]
+                if [contrasts(other, signature, p) for p in pairs] != before:
+                    mutants.append(Mutant(name, "", "broken: contrast"))
+                    continue
             judged(name, "", [_reexamined(p, changed_signatures) for p in pairs], changed_signatures)
     return mutants
 
@@ -235,6 +242,22 @@ def _inverted(
         return replace(signature, all=(*rest, predicate), none=(*signature.none, predicate))
     turned: Predicate = replace(predicate, test=opposite)  # type: ignore[arg-type]
     return replace(signature, all=(*rest[:index], turned, *rest[index:]))
+
+
+def contrasts(signature: MetricSignature, original: MetricSignature, pair: Pair) -> tuple[bool, ...]:
+    """Whether it fires on the broken run when one of the original's required series is the fixed run's.
+
+    "The loss jumps, but the temperature never fell" is another failure: a signature that
+    asks for both is silent there, and one with the wrong direction is not. Neither of the
+    two real logs could tell them apart.
+    """
+    broken, fixed = series_of(pair.broken.outcome.log), series_of(pair.fixed.outcome.log)
+    answers = []
+    for predicate in original.all:
+        names = {s.name for s in (*select(predicate, broken), *select(predicate, fixed))}
+        mixed = [s for s in broken if s.name not in names] + [s for s in fixed if s.name in names]
+        answers.append(metric_firing(signature, mixed)[0])
+    return tuple(answers)
 
 
 def _reexamined(pair: Pair, signatures: tuple[Signature, ...]) -> Pair:

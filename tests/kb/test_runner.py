@@ -207,7 +207,7 @@ def test_an_import_error_ends_before_run(runner: Runner, tmp_path: Path) -> None
 def test_unknown_variant_and_fields_are_named() -> None:
     with Runner() as runner, pytest.raises(RunnerError, match="no variant 'fp8'"):
         runner.run(REPROS / "passes.py", variant="fp8")
-    with pytest.raises(SpecError, match="unknown field timeout"):
+    with pytest.raises(SpecError, match=r"passes: repro\.timeout: no such field"):
         from faultbook_repro.core.spec import make_spec
 
         make_spec(REPROS / "passes.py", "passes", {"timeout": 3})

@@ -133,6 +133,28 @@ def test_alternatives_are_taken_out_together(tmp_path: Path, runner: Runner) -> 
     assert result.proven and not result.survivors, result.survivors
 
 
+TWO_PREDICATES = (
+    ("test: above, value: 100}", "test: above, value: 100}, {series: [rate], test: above, value: 1}"),
+)
+
+
+def test_a_predicate_of_the_wrong_direction_is_noticed_beside_another(tmp_path: Path, runner: Runner) -> None:
+    """Broken and fixed log alone would both be content with the opposite of one of two predicates."""
+    printed = (
+        (
+            "loss={weight.square().item():.4g}",
+            "loss={weight.square().item():.4g} rate={40 - 39.9 * ctx.fixed}",
+        ),
+    )
+    result = prove(
+        write_entry(tmp_path / "two", repro=printed, entry=TWO_PREDICATES), runner, with_mutants=True
+    )
+    assert result.proven and not result.survivors, result.survivors
+    killers = {m.name: m.killed_by for m in result.mutants}
+    assert killers["loss-rises: above of rate inverted"] is not None
+    assert "broken: contrast" in killers.values()
+
+
 def test_a_fix_reverted_in_the_text() -> None:
     named_alike = REPRO.replace("bounded_rate", "rate")
     swapped = swap_regions(named_alike)

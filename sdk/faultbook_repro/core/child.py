@@ -325,5 +325,6 @@ if __name__ == "__main__":
     if _job["op"] == "run":
         from .server import import_modules
 
-        import_modules(_job["preload"])
+        # One rank alone needs no distributed modules, whose import costs twice that of torch.
+        import_modules(_job["preload"], *([("torch", "numpy")] if _job["world_size"] == 1 else []))
     main(_job, _rank, _trigger)

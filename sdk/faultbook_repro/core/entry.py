@@ -52,9 +52,7 @@ def load_entry(folder: Path) -> Entry | None:
     data = read_yaml(path)
     slug = str(data.get("slug", folder.name))
     settings = data.get("repro")
-    recorded = tuple(
-        (str(r["file"]), tuple(map(str, r.get("signatures") or ()))) for r in data.get("recorded") or ()
-    )
+    recorded = _recorded(slug, data)
     if not isinstance(settings, dict):
         if not recorded:
             return None
@@ -66,6 +64,17 @@ def load_entry(folder: Path) -> Entry | None:
             raise SpecError(f"{slug}: mode {mode} needs a repro.py")
         spec = make_spec(folder / "repro.py", slug, dict(settings))
     return Entry(slug, folder, str(data.get("kind", "cause")), mode, _signatures(slug, data), recorded, spec)
+
+
+def _recorded(slug: str, data: dict[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    found = []
+    for item in data.get("recorded") or ():
+        if not isinstance(item, dict) or not isinstance(item.get("file"), str):
+            raise SpecError(f"{slug}: recorded: each item names a file")
+        if ".." in Path(item["file"]).parts or Path(item["file"]).is_absolute():
+            raise SpecError(f"{slug}: recorded: {item['file']} leads out of the entry's folder")
+        found.append((item["file"], tuple(str(name) for name in item.get("signatures") or ())))
+    return tuple(found)
 
 
 def _signatures(slug: str, data: dict[str, Any]) -> tuple[Signature, ...]:

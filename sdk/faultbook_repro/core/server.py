@@ -41,8 +41,8 @@ SETUP_S = 60.0
 """How long a fresh process may import before its own deadline starts to count."""
 
 
-def import_modules(preload: list[str]) -> None:
-    for name in MODULES:
+def import_modules(preload: list[str], modules: tuple[str, ...] = MODULES) -> None:
+    for name in modules:
         importlib.import_module(name)
     import torch
 

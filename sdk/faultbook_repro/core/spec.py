@@ -7,7 +7,6 @@ model. A bare `repro.py` without entry (a test, a draft) gets the defaults.
 from __future__ import annotations
 
 import ast
-import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,10 +49,6 @@ class Spec:
         return str(declared)
 
 
-LIMITS = ("as", "fsize", "nproc", "cpu", "nofile")
-_FIELDS = {f.name for f in dataclasses.fields(Spec)} - {"path", "slug", "variants", "source"}
-
-
 def load_spec(target: Path | str) -> Spec:
     """From an entry's folder (entry.yaml + repro.py) or from the path of a bare repro.py."""
     target = Path(target)
@@ -69,22 +64,24 @@ def load_spec(target: Path | str) -> Spec:
     if entry.is_file() and path.name == "repro.py":
         data = read_yaml(entry)
         slug = str(data.get("slug", slug))
-        settings = dict(data.get("repro") or {})
+        found = data.get("repro")
+        settings = found if isinstance(found, dict) else {}
     return make_spec(path, slug, settings)
 
 
 def make_spec(path: Path, slug: str, settings: dict[str, Any]) -> Spec:
-    unknown = sorted(set(settings) - _FIELDS)
-    if unknown:
-        raise SpecError(f"{path.parent.name}: repro: unknown field {', '.join(unknown)}")
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
-    values["variants"] = declared_variants(path)
-    spec = Spec(path=path, slug=slug, **values)
-    if spec.isolation not in ("warm", "fresh"):
-        raise SpecError(f"{slug}: repro.isolation is warm or fresh, not {spec.isolation!r}")
-    if bad := sorted(set(spec.rlimits) - set(LIMITS)):
-        raise SpecError(f"{slug}: repro.rlimits knows {', '.join(LIMITS)}, not {', '.join(bad)}")
-    return spec
+    """`settings` is the entry's `repro:` field; the schema's own model checks it."""
+    from faultbook_schema.models import Repro
+    from pydantic import ValidationError
+
+    try:
+        checked = Repro.model_validate({"mode": "real", **settings}).model_dump(exclude_none=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in ("repro", *first["loc"]))
+        what = "no such field" if first["type"] == "extra_forbidden" else first["msg"]
+        raise SpecError(f"{slug}: {where}: {what}") from None
+    return Spec(path=path, slug=slug, variants=declared_variants(path), **checked)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
