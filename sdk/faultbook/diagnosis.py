@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from . import curves, detectors, masking, matching, ranking, sources
+from . import curves, detectors, disclosure, matching, ranking, sources
 from .catalog import Catalog, load_catalog
 from .curves import CurveFinding
 from .examine import Examined, examine
@@ -40,7 +40,7 @@ def diagnose(
     matches = match(seen, catalog)
     explaining, harmless = ranking.candidates(matches, catalog, seen.incident.initiating, _recovered(seen))
     result = conclude(seen, ranking.ordered(explaining, catalog), harmless)
-    return masking.masked(result, share)
+    return disclosure.masked(result, share, _hosts(seen))
 
 
 def match(seen: Examined, catalog: Catalog) -> list[Match]:
@@ -185,3 +185,7 @@ def _summary(
     if verdict == "inconclusive":
         return "Nothing failed in what these logs hold, but they end without a completion."
     return "The run came to its end, and nothing abnormal was found."
+
+
+def _hosts(seen: Examined) -> list[str]:
+    return sorted({r.parsed.host for r in seen.records if r.parsed.host})
