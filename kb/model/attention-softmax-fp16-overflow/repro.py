@@ -58,7 +58,8 @@ class Classifier(nn.Module):
         if self.pool_all:
             pooled = mixed.mean(1)
         else:
-            pooled = torch.stack([row[ids != RARE].mean(0) for row, ids in zip(mixed, x, strict=True)])
+            keep = (x != RARE).unsqueeze(-1)
+            pooled = torch.where(keep, mixed, 0.0).sum(1) / keep.sum(1)
         return self.head(pooled), raw
 
 
