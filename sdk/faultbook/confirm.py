@@ -186,3 +186,38 @@ def joined_readings(lines: Iterable[bytes]) -> list[tuple[bytes, list[int]]]:
             offset += len(glue)
         readings.append((glue.join(plain), places))
     return readings
+
+
+def following(buf: Text, end: int, filled: int) -> list[tuple[int, int]]:
+    """The next physical lines after the record that ends at `end`: up to four, while near."""
+    found: list[tuple[int, int]] = []
+    near = end + LOOK
+    limit = min(near, filled)
+    while len(found) < 4:
+        if buf[end:end + 2] == b"\r\n":
+            end += 1
+        if end >= limit or buf[end] != 10:
+            break
+        start, end = end + 1, buf.find(b"\n", end + 1, limit)
+        if end < 0:
+            if near <= filled:
+                break  # it may be longer than what is in sight
+            end = limit  # the input's last line
+        stop = end - 1 if end > start and buf[end - 1] == 13 else end
+        if buf.find(b"\r", start, stop) >= 0:
+            break
+        found.append((start, stop))
+        end = stop
+    return found
+
+
+def line_before(buf: Text, start: int, base: int) -> tuple[int, int] | None:
+    """The physical line before the record that begins at `start`, if near and no redraw."""
+    if start == 0 or buf[start - 1] != 10:
+        return None
+    end = start - 2 if start > 1 and buf[start - 2] == 13 else start - 1
+    low = max(0, start - LOOK)
+    begin = buf.rfind(b"\n", low, end) + 1
+    if begin == 0 and (low > 0 or base > 0):
+        return None
+    return None if buf.find(b"\r", begin, end) >= 0 else (begin, end)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from .model import Scanned, Source
-from .sources import open_stream, seekable
+from .streams import open_stream, seekable
 
 HEAD_RECORDS, HEAD_BYTES = 50, 1 << 16
 TAIL_RECORDS, TAIL_BYTES = 200, 1 << 17
@@ -22,7 +22,7 @@ def head_records(data: bytes, whole: bool) -> tuple[str, ...]:
     lines = data.split(b"\n", HEAD_RECORDS)
     if len(lines) > HEAD_RECORDS or (not whole and len(lines) > 1):
         lines.pop()  # the rest, or a line cut by the limit
-    found = [text for line in lines for _, text in _redraws(line)]
+    found = [text for line in lines for text in _redraws(line)]
     return tuple(found[:HEAD_RECORDS])
 
 
@@ -34,22 +34,18 @@ def tail_records(data: bytes, lines: int, whole: bool, ends_mid_line: bool) -> t
     if (len(parts) > TAIL_RECORDS or not whole) and len(parts) > 1:
         parts.pop(0)  # the rest, or a line cut by the limit
     first = lines - len(parts) + 1
-    found = [(first + n, text) for n, line in enumerate(parts) for _, text in _redraws(line)]
+    found = [(first + n, text) for n, line in enumerate(parts) for text in _redraws(line)]
     return tuple(found[-TAIL_RECORDS:])
 
 
-def _redraws(line: bytes) -> list[tuple[int, str]]:
-    """(offset in the line, text) of the last non-empty records of one physical line."""
-    if b"\r" not in line:
-        return [(0, _text(line))] if line else []
-    found: list[tuple[int, str]] = []
-    end = len(line)
-    while end > 0 and len(found) < _REDRAWS:
-        start = line.rfind(b"\r", 0, end) + 1
-        if start < end:
-            found.append((start, _text(line[start:end])))
-        end = start - 1
-    return found[::-1]
+def _redraws(line: bytes) -> list[str]:
+    """The last non-empty records of one physical line."""
+    if len(line) <= _CUT:
+        text = line.decode("utf-8", "replace")
+        if "\r" not in text:
+            return [text] if text else []
+        return [record for record in text.split("\r")[-_REDRAWS:] if record]
+    return [_text(record) for record in line.rsplit(b"\r", _REDRAWS)[-_REDRAWS:] if record]
 
 
 def _text(record: bytes) -> str:
@@ -100,7 +96,7 @@ def windows(
             if seekable(source):
                 line, position = _seek(stream, first, anchors, start, (line, position))
             for number, text in _numbered(stream, line, first, last):
-                found += ((number, record) for _, record in _redraws(text))
+                found += ((number, record) for record in _redraws(text))
             line = last + 1
             if seekable(source):
                 position = stream.tell()

@@ -53,7 +53,8 @@ class HyperscanGate:
         def on_match(literal: int, _start: int, end: int, _flags: int, _context: object) -> None:
             found.append((end, literal))
 
-        self._database.scan(block, match_event_handler=on_match, scratch=scratch)
+        scan: Any = self._database.scan  # its stub wants str or bytes
+        scan(block, match_event_handler=on_match, scratch=scratch)
         found.sort()
         return found
 

@@ -25,7 +25,7 @@ _HOT = ("error", "warning", "info", "rank", "file", "line", "epoch", "step", "it
         "python", "failed", "grad_norm", "learning_rate", "traceback", "process", "time", "runtimeerror", "none",
         "memory", "device", "tensor", "model", "data", "train", "true", "false", "number of nan iterations")
 """Words of healthy lines: a literal made of nothing else is chosen last."""
-_HOT_ONLY = re.compile(r"(?:%s|[^a-z])+s?" % "|".join(_HOT))
+_HOT_ONLY = re.compile(rf"(?:{'|'.join(_HOT)}|[^a-z])+s?")
 
 
 @dataclass(frozen=True, slots=True)

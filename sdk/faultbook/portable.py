@@ -30,11 +30,13 @@ from typing import Any
 from .signatures import Pattern
 
 if sys.version_info >= (3, 11):
-    from re import _constants as sre
-    from re import _parser as sre_parse
+    import re._constants as sre
+    import re._parser as sre_parse
 else:  # pragma: no cover - the same modules under their old names
     import sre_constants as sre
     import sre_parse
+
+__all__ = ["compile_pattern", "has_anchor", "members", "parse", "problems", "sre", "to_javascript", "to_re2", "window"]
 
 REPEAT_LIMIT = 1000
 """RE2 refuses a larger counted repeat, also as the product of nested ones."""

@@ -24,14 +24,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .confirm import ANSI, LOOK, Matcher, Record, join, joined_readings, window_number
+from .confirm import ANSI, LOOK, Matcher, Record, following, join, joined_readings, line_before, window_number
 from .excerpts import HEAD_BYTES, TAIL_BYTES, head_records, records, tail_records, windows
 from .gates import Gate, choose_gate
+from .hits import Hits, rank_prefix
 from .literals import SHORTEST, required_literals
-from .model import Hit, Scanned, Source
+from .model import Scanned, Source
 from .portable import WINDOW
 from .signatures import Pattern
-from .sources import discover, open_stream
+from .sources import discover
+from .streams import open_stream
 
 __all__ = ["Scanner", "records", "scan_files", "windows"]
 
@@ -42,19 +44,8 @@ _WRAPPED = 1 << 17
 """Inputs up to this size are also searched for literals that a terminal's wrap broke."""
 _JOINS = 1000
 """Failed attempts per pattern to join a line with its neighbours, before giving up on it."""
-_RANKS = 1024
-"""Different rank prefixes that are told apart in one input."""
-_KEPT_BYTES = 32 << 20
-"""Text of hits kept of one input; beyond, they are only counted."""
 _LINE_END = re.compile(rb"[\n\r]")
 _SLOW_COUNT = sys.version_info < (3, 13)
-_RANK_FIRST = re.compile(
-    rb"\[(?:rank|default|trainer|Rank |RANK )(\d{1,6})[\]|]|[ \t]{0,6}(\d{1,6}): |\[(?:\d+,)?(\d{1,6})\][:<]"
-)
-_RANK_NEAR = re.compile(
-    rb"\[(?:rank|default|trainer|Rank |RANK )(\d{1,6})[\]|]|\"(?:global_)?rank\": ?\"?(\d{1,6})"
-    rb"|\[rank=(\d{1,6})\]|\brank(\d{1,6})\["
-)
 
 
 class Scanner:
@@ -123,65 +114,6 @@ def _literals(pattern: Pattern) -> tuple[bytes, ...]:
     return tuple(text.lower().encode("ascii") for text in texts)
 
 
-_Raw = tuple[int, int, int, bytes]
-"""Line, offset in the input, pattern, text."""
-
-
-class _Hits:
-    """Hits as they come, in order of records, capped per pattern and rank prefix."""
-
-    def __init__(self, cap: int) -> None:
-        self.cap = cap
-        self.counts: dict[int, int] = {}
-        self.first: list[_Raw] = []
-        self.last: dict[tuple[int, bytes], _Raw] = {}
-        self.kept: dict[tuple[int, bytes], int] = {}
-        self.ranks: set[bytes] = set()
-        self.bytes = 0
-
-    def count(self, pattern: int, rank: bytes) -> tuple[tuple[int, bytes], bool]:
-        """Counts one hit; its key, and whether it is to be kept among the first ones."""
-        self.counts[pattern] = self.counts.get(pattern, 0) + 1
-        if rank not in self.ranks:
-            if len(self.ranks) >= _RANKS:
-                rank = b""
-            self.ranks.add(rank)
-        key = (pattern, rank)
-        return key, self.kept.get(key, 0) < self.cap and self.bytes < _KEPT_BYTES
-
-    def keep(self, key: tuple[int, bytes], line: int, offset: int, text: bytes) -> None:
-        self.kept[key] = self.kept.get(key, 0) + 1
-        self.bytes += len(text)
-        self.first.append((line, offset, key[0], text))
-
-    def keep_last(self, key: tuple[int, bytes], line: int, offset: int, text: bytes) -> None:
-        old = self.last.get(key)
-        if old is None and self.bytes >= _KEPT_BYTES:
-            return
-        if old is None or old[:2] < (line, offset):
-            self.bytes += len(text) - (len(old[3]) if old else 0)
-            self.last[key] = (line, offset, key[0], text)
-
-    def add(self, pattern: int, rank: bytes, line: int, offset: int, text: bytes) -> None:
-        key, first = self.count(pattern, rank)
-        (self.keep if first else self.keep_last)(key, line, offset, text)
-
-    def result(self, source: int) -> tuple[Hit, ...]:
-        found = sorted([*self.first, *self.last.values()], key=lambda hit: hit[:3])
-        return tuple(
-            Hit(source, line, offset, text.decode("utf-8", "replace"), pattern)
-            for line, offset, pattern, text in found
-        )
-
-    def capped(self) -> tuple[int, ...]:
-        held: dict[int, int] = {}
-        for (pattern, _), number in self.kept.items():
-            held[pattern] = held.get(pattern, 0) + number
-        for pattern, _ in self.last:
-            held[pattern] += 1
-        return tuple(sorted(p for p, count in self.counts.items() if count > held.get(p, 0)))
-
-
 def count_lines(buf: bytearray, view: memoryview, start: int, until: int) -> int:
     """Line ends in a part of the buffer. `count` looks at one byte at a time before Python
     3.13; splitting lines of usual length with `readlines` is then twice as fast."""
@@ -189,12 +121,6 @@ def count_lines(buf: bytearray, view: memoryview, start: int, until: int) -> int
     if _SLOW_COUNT and size > 1 << 14 and buf.count(b"\n", start, start + 4096) < 4096 // 64:
         return len(io.BytesIO(view[start:until]).readlines()) - (buf[until - 1] != 10)
     return buf.count(b"\n", start, until)
-
-
-def rank_prefix(text: bytes | bytearray, start: int, end: int) -> bytes:
-    """The number in a prefix that tells ranks apart, as it stands there; empty without one."""
-    match = _RANK_FIRST.match(text, start, end) or _RANK_NEAR.search(text, start, end)
-    return match.group(match.lastindex or 0) if match else b""
 
 
 class _Pass:
@@ -213,12 +139,12 @@ class _Pass:
         self.lines = 0
         """Line ends before `counted`."""
         self.counted = 0
-        self.hits = _Hits(scanner.cap)
+        self.hits = Hits(scanner.cap)
         self.joins: dict[int, int] = {}
         self.joined_until: dict[int, int] = {}
         self.giant: _Giant | None = None
         self.odd = self.redrawn = False
-        """Whether the region holds colour codes or escaped line ends; `\\r`."""
+        """Whether the region holds colour codes or backslashes; `\\r`."""
         self.region_line = 1
         self.last: dict[tuple[int, bytes], tuple[int, int]] = {}
         """Key → place in the buffer of the region's last hit beyond the cap."""
@@ -305,7 +231,7 @@ class _Pass:
         self._count(start)
         self.region_line = self.lines + 1
         coloured = buf.find(b"\x1b", start, until) >= 0
-        self.odd = coloured or buf.find(b"\\n", start, until) >= 0 or buf.find(b"\\u001b", start, until) >= 0
+        self.odd = coloured or buf.find(b"\\", start, until) >= 0
         self.redrawn = buf.find(b"\r", start, until) >= 0
         hits = self._gate(start, until, coloured)
         if self.scanner.without_literal:
@@ -430,8 +356,8 @@ class _Pass:
         self.joins[number] = tried + 1
         if self.joined_until.get(number, -1) > self.base + start:
             return  # part of a match that began on the line before
-        lines = [(start, end), *self._following(end)]
-        before = self._before(start)
+        lines = [(start, end), *following(self.buf, end, self.filled)]
+        before = line_before(self.buf, start, self.base)
         for first in ([lines] if before is None else [lines, [before, *lines]]):
             text = join(matcher, [bytes(self.buf[low:high]) for low, high in first])
             if text is not None:
@@ -442,43 +368,6 @@ class _Pass:
                 self.joined_until[number] = self.base + high
                 self.joins[number] = tried
                 return
-
-    def _following(self, end: int) -> list[tuple[int, int]]:
-        """Up to four next physical lines, as far as they are near."""
-        found: list[tuple[int, int]] = []
-        limit = min(end + LOOK, self.filled)
-        while len(found) < 4:
-            if self.buf[end:end + 2] == b"\r\n":
-                end += 1
-            if end >= limit or self.buf[end] != 10:
-                break
-            start = end + 1
-            end = self.buf.find(b"\n", start, limit)
-            if end < 0:
-                if limit == self.filled and limit < start + LOOK:
-                    end = limit
-                else:
-                    break
-            stop = end - 1 if end > start and self.buf[end - 1] == 13 else end
-            if self.buf.find(b"\r", start, stop) >= 0:
-                break
-            found.append((start, stop))
-            end = stop
-        return found
-
-    def _before(self, start: int) -> tuple[int, int] | None:
-        """The physical line before, if it is near and no redraw."""
-        if start == 0 or self.buf[start - 1] != 10:
-            return None
-        end = start - 1
-        if end > 0 and self.buf[end - 1] == 13:
-            end -= 1
-        low = max(0, start - LOOK)
-        begin = self.buf.rfind(b"\n", low, end) + 1
-        if begin == 0:
-            if low > 0 or self.base > 0:
-                return None
-        return None if self.buf.find(b"\r", begin, end) >= 0 else (begin, end)
 
     def _broken_literals(self, data: bytes) -> None:
         """Literals that stand across a line end, in a small input."""
@@ -491,19 +380,18 @@ class _Pass:
         tried: set[tuple[int, int]] = set()
         for text, places in joined_readings(lines):
             for end, literal in self.scanner.gate.find(text):
-                start = end - len(self.scanner.literals[literal])
-                line = bisect_right(places, start)
-                if line >= len(places) - 1 or places[line] >= end:
+                first = bisect_right(places, end - len(self.scanner.literals[literal]))
+                if first >= len(places) - 1 or places[first] >= end:
                     continue  # within one line
                 for number in self.scanner.users[literal]:
-                    if (line, number) in tried:
+                    if (first, number) in tried:
                         continue
-                    tried.add((line, number))
-                    found = join(self.scanner.matcher(number), lines[line:line + 5])
-                    if found is not None and self.joined_until.get(number, -1) <= offsets[line]:
-                        rank = rank_prefix(lines[line], 0, 160)
-                        self.hits.add(number, rank, line + 1, offsets[line], found)
-                        self.joined_until[number] = offsets[line + 1]
+                    tried.add((first, number))
+                    found = join(self.scanner.matcher(number), lines[first:first + 5])
+                    if found is not None and self.joined_until.get(number, -1) <= offsets[first]:
+                        rank = rank_prefix(lines[first], 0, 160)
+                        self.hits.add(number, rank, first + 1, offsets[first], found)
+                        self.joined_until[number] = offsets[first + 1]
 
     # --- records too long to hold ---
 
@@ -549,7 +437,7 @@ class _Giant:
                 window = window_number(start + position - 1 + shift, matcher.window)
                 low = window * (matcher.window // 2) - shift
                 high = low + matcher.window
-                if self.tried.get(number, -1) >= window or (high > end and not complete):
+                if self.tried.get(number, -1) >= window or (high >= end and not complete):
                     continue
                 self.tried[number] = window
                 high = min(high, end)

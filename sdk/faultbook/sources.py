@@ -8,11 +8,8 @@ them as plain UTF-8-compatible bytes. Every failure is a `SourceError` of one li
 from __future__ import annotations
 
 import atexit
-import codecs
 import contextlib
-import functools
 import gzip
-import io
 import os
 import re
 import stat
@@ -25,20 +22,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from .model import Source, SourceKind
+from .streams import COMPRESSED, Chained, SourceError, open_stream, reason, seekable
+
+__all__ = ["SourceError", "discover", "natural_key", "open_stream", "seekable"]
 
 HEAD = 8192
 """How many bytes are looked at to tell what an input is."""
 _IN_MEMORY = 8 << 20
 """Standard input beyond this goes to a temporary file."""
-
-
-class SourceError(Exception):
-    """An input that cannot be read; `str()` is one clear line for the user."""
-
-    def __init__(self, path: str, message: str) -> None:
-        super().__init__(f"{path}: {message}")
-        self.path = path
-        self.message = message
 
 
 def discover(
@@ -75,26 +66,6 @@ def discover(
     return [replace(source, index=index) for index, source in enumerate(found)]
 
 
-def open_stream(source: Source) -> BinaryIO:
-    """The input's bytes from the beginning: decompressed, without a byte order mark, UTF-16
-    turned into UTF-8. A compressed file that is cut or damaged ends where it breaks."""
-    try:
-        stream = _raw_stream(source)
-        mark = _peek(stream, 512)
-        if encoding := _utf16(mark):
-            return cast(BinaryIO, io.BufferedReader(_Utf16(stream, encoding), 1 << 16))
-        if mark.startswith(codecs.BOM_UTF8):
-            stream.read(3)
-        return stream
-    except (OSError, EOFError, zlib.error) as error:
-        raise SourceError(source.name, _reason(error)) from None
-
-
-def seekable(source: Source) -> bool:
-    """Whether `open_stream` gives a stream in which seeking is cheap."""
-    return source.data is not None or (source.path is not None and _compression(source.path) == "")
-
-
 def natural_key(name: str) -> list[tuple[int, int, str]]:
     """Sort key under which rank_2 comes before rank_10."""
     return [
@@ -106,7 +77,8 @@ def natural_key(name: str) -> list[tuple[int, int, str]]:
 # --- finding inputs ---
 
 _NOT_LOGS = frozenset(
-    [".py", ".pyc", ".pyi", ".ipynb", ".sh", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".md", ".rst", ".html", ".css", ".js", ".ts", ".c", ".cc", ".cpp", ".cu", ".h", ".cuh", ".lock", ".service", ".env", ".pem", ".key", ".crt", ".tex", ".pdf", ".xml", ".svg"]
+    ".py .pyc .pyi .ipynb .sh .yaml .yml .toml .ini .cfg .conf .md .rst .html .css .js .ts .c .cc .cpp .cu .h .cuh"  # noqa: SIM905
+    " .lock .service .env .pem .key .crt .tex .pdf .xml .svg".split()
 )
 _BINARY = {
     "image": ".png .jpg .jpeg .gif .webp .bmp .tiff .ico",
@@ -118,7 +90,6 @@ _BINARY = {
     "profile": ".nsys-rep .qdrep .prof .pb",
 }
 _BINARY_SUFFIX = {suffix: what for what, suffixes in _BINARY.items() for suffix in suffixes.split()}
-_LOG_SUFFIX = frozenset([".log", ".out", ".err", ".txt", ".jsonl", ".csv", ".tsv", ".stdout", ".stderr", ".output", ".trace", ".dump", ".ndjson"])
 _LOG_JSON = re.compile(r"error|trainer_state|trace|metrics|log|fr_|events?|pods?|history|results?", re.I)
 
 
@@ -126,7 +97,7 @@ def _from_path(name: str, seen: set[tuple[int, int]]) -> list[Source]:
     try:
         info = os.stat(name)
     except (OSError, ValueError) as error:
-        raise SourceError(name, _reason(error)) from None
+        raise SourceError(name, reason(error)) from None
     if stat.S_ISDIR(info.st_mode):
         sources = [s for s in _from_directory(name, seen) if s is not None]
         if not any(not source.skipped for source in sources):
@@ -138,7 +109,7 @@ def _from_path(name: str, seen: set[tuple[int, int]]) -> list[Source]:
             with open(name, "rb") as pipe:
                 return [_spooled(pipe, name)]
         except OSError as error:
-            raise SourceError(name, _reason(error)) from None
+            raise SourceError(name, reason(error)) from None
     if _known(info, seen):
         return []
     source = _from_file(name, name)
@@ -160,8 +131,8 @@ def _from_directory(root: str, seen: set[tuple[int, int]]) -> Iterator[Source]:
             entries = sorted(os.scandir(folder), key=lambda e: natural_key(e.name))
         except OSError as error:
             if folder == root:
-                raise SourceError(root, _reason(error)) from None
-            yield Source(0, os.path.relpath(folder, root), "log", folder, skipped=f"cannot be read: {_reason(error)}")
+                raise SourceError(root, reason(error)) from None
+            yield Source(0, os.path.relpath(folder, root), "log", folder, skipped=f"cannot be read: {reason(error)}")
             continue
         folders = []
         for entry in entries:
@@ -226,7 +197,7 @@ def _spooled(stream: BinaryIO, name: str) -> Source:
     try:
         data = _read_up_to(stream, _IN_MEMORY)
         if data[:2] == b"\x1f\x8b":  # zcat was forgotten
-            data, stream = b"", cast(BinaryIO, gzip.GzipFile(fileobj=_Chained(data, stream)))
+            data, stream = b"", cast(BinaryIO, gzip.GzipFile(fileobj=Chained(data, stream)))
             data = _read_up_to(stream, _IN_MEMORY)
         if len(data) < _IN_MEMORY:
             return _from_data(data, name)
@@ -236,7 +207,7 @@ def _spooled(stream: BinaryIO, name: str) -> Source:
             while chunk := stream.read(1 << 20):
                 spool.write(chunk)
     except (OSError, EOFError, zlib.error) as error:
-        raise SourceError(name, _reason(error)) from None
+        raise SourceError(name, reason(error)) from None
     return replace(_from_data(data[:HEAD], name), data=None, path=spool.name)
 
 
@@ -255,7 +226,6 @@ def _remove(path: str) -> None:
 
 # --- what a name says ---
 
-_COMPRESSED = re.compile(r"\.(gz|zst|zstd)$", re.I)
 _RANK = re.compile(r"(?:^|[^a-z])rank[ _.\-]?(\d{1,6})(?!\d)|(?:^|[^a-z])(?:trace|dump)_(\d{1,6})(?:\.\w+)?$", re.I)
 _LOCAL_RANK = re.compile(r"local[ _.\-]?rank[ _.\-]?(\d{1,4})(?!\d)", re.I)
 _ATTEMPT = re.compile(r"attempt[_-](\d{1,4})(?!\d)", re.I)
@@ -264,7 +234,7 @@ _NODE = re.compile(r"(?<![a-z])((?:node|host|worker|pod|compute|gpu-?node|machin
 
 def _plain_name(name: str) -> str:
     """Base name without a compression suffix."""
-    return _COMPRESSED.sub("", os.path.basename(name))
+    return COMPRESSED.sub("", os.path.basename(name))
 
 
 def _facts_of_name(name: str) -> dict[str, Any]:
@@ -349,165 +319,3 @@ def _binary(head: bytes) -> str:
             return what
     control = sum(head.count(bytes([c])) for c in (*range(0, 7), *range(14, 27), 28, 29, 30, 31))
     return "binary data" if control > max(16, len(head) * 0.1) else ""
-
-
-# --- reading ---
-
-
-def _compression(path: str) -> str:
-    match = _COMPRESSED.search(path)
-    return match.group(1).lower().replace("zstd", "zst") if match else ""
-
-
-def _raw_stream(source: Source) -> BinaryIO:
-    if source.data is not None:
-        return io.BytesIO(source.data)
-    if source.path is None:
-        raise SourceError(source.name, "neither a file nor text")
-    compression = _compression(source.path)
-    file = open(source.path, "rb", buffering=0 if compression else 1 << 16)
-    if not compression:
-        return cast(BinaryIO, file)
-    magic = file.read(4)
-    file.seek(0)
-    if compression == "gz" and magic[:2] == b"\x1f\x8b":
-        return cast(BinaryIO, io.BufferedReader(_Decompressed(_gzip(file), file), 1 << 16))
-    if compression == "zst" and magic == b"\x28\xb5\x2f\xfd":
-        return cast(BinaryIO, io.BufferedReader(_Decompressed(_zstd(file, source.name), file), 1 << 16))
-    return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, file), 1 << 16))  # only named like one
-
-
-def _gzip(file: Any) -> BinaryIO:
-    try:
-        from isal import igzip  # about twice as fast as the standard library
-    except ImportError:
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
-    return cast(BinaryIO, igzip.GzipFile(fileobj=file))
-
-
-def _zstd(file: Any, name: str) -> BinaryIO:
-    try:
-        from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # Python >= 3.14
-
-        return cast(BinaryIO, zstd.ZstdFile(file))
-    except ImportError:
-        pass
-    try:
-        import zstandard
-    except ImportError:
-        file.close()
-        raise SourceError(name, "reading .zst needs `pip install zstandard` (or decompress it first)") from None
-    return cast(BinaryIO, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
-
-
-@functools.lru_cache(maxsize=1)
-def _decompression_errors() -> tuple[type[BaseException], ...]:
-    errors: list[type[BaseException]] = [OSError, EOFError, zlib.error, ValueError]
-    for module, name in (("zstandard", "ZstdError"), ("compression.zstd", "ZstdError"), ("isal.isal_zlib", "IsalError")):
-        loaded = sys.modules.get(module)
-        if loaded is not None and hasattr(loaded, name):
-            errors.append(getattr(loaded, name))
-    return tuple(errors)
-
-
-class _Decompressed(io.RawIOBase):
-    """Ends where the compressed data is cut or damaged: the part before is still a log."""
-
-    def __init__(self, inner: BinaryIO, file: BinaryIO) -> None:
-        self._inner, self._file, self._total = inner, file, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            data = self._inner.read(min(len(buffer), 1 << 16))
-        except _decompression_errors() as error:
-            if self._total == 0:
-                raise OSError(f"damaged compressed file ({error})") from None
-            return 0
-        self._total += len(data)
-        buffer[:len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-class _Utf16(io.RawIOBase):
-    """UTF-16 as UTF-8 (Windows PowerShell writes `>` redirections so)."""
-
-    def __init__(self, inner: BinaryIO, encoding: str) -> None:
-        self._inner = inner
-        self._decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
-        self._ready = b""
-        self._first = True
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            data = self._inner.read(1 << 15)
-            text = self._decoder.decode(data, final=not data)
-            if self._first and text:
-                text, self._first = text.removeprefix("\ufeff"), False
-            self._ready = text.encode("utf-8", "replace")
-            if not data and not self._ready:
-                return 0
-        size = min(len(buffer), len(self._ready))
-        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
-        return size
-
-    def close(self) -> None:
-        self._inner.close()
-        super().close()
-
-
-class _Chained(io.RawIOBase):
-    """Bytes already read, then the rest of a pipe."""
-
-    def __init__(self, data: bytes, rest: BinaryIO) -> None:
-        self._data, self._rest = io.BytesIO(data), rest
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._data.read(len(buffer)) or self._rest.read(min(len(buffer), 1 << 16))
-        buffer[:len(data)] = data
-        return len(data)
-
-
-def _peek(stream: BinaryIO, size: int) -> bytes:
-    if isinstance(stream, io.BufferedReader):
-        return stream.peek(size)[:size]
-    data = stream.read(size)
-    stream.seek(0)
-    return data
-
-
-def _utf16(head: bytes) -> str:
-    """The encoding's name, when a byte order mark or NULs at every other byte say so."""
-    if head.startswith(codecs.BOM_UTF16_LE):
-        return "utf-16-le"
-    if head.startswith(codecs.BOM_UTF16_BE):
-        return "utf-16-be"
-    if len(head) >= 16:
-        even, odd = head[0::2].count(0) * 2 / len(head), head[1::2].count(0) * 2 / len(head)
-        if odd > 0.7 and even < 0.1:
-            return "utf-16-le"
-        if even > 0.7 and odd < 0.1:
-            return "utf-16-be"
-    return ""
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "no such file or directory"
-    if isinstance(error, PermissionError):
-        return "permission denied"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
