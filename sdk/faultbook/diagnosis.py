@@ -93,9 +93,7 @@ def conclude(seen: Examined, explaining: Sequence[Candidate], harmless: Sequence
         findings = _as_stopped(harmless, findings, names)
     elif not findings or verdict in ("healthy", "inconclusive"):
         findings = [*findings, *(ranking.finding(c, "contributing", 0.9, None, names, URL) for c in harmless)]
-    initiating = incident.initiating
-    if verdict == "healthy":
-        initiating = None
+    initiating = None if verdict == "healthy" or _single(seen) else incident.initiating
     first = incident.first_abnormal or _first_bend(abnormal, seen)
     return Diagnosis(
         verdict=verdict,
@@ -108,6 +106,15 @@ def conclude(seen: Examined, explaining: Sequence[Candidate], harmless: Sequence
         not_examined=tuple([*seen.notes, *incident.reasons]),
         timeline=incident.timeline if verdict != "healthy" else (),
     )
+
+
+def _single(seen: Examined) -> bool:
+    """One process, as far as anything tells: "which rank" is then no question, and unknown is no answer to it."""
+    incident = seen.incident
+    if incident.initiating is None or incident.initiating.scope != "unknown":
+        return False
+    several = len(incident.ranks) > 1 or (incident.world_size or 1) > 1
+    return not several and not any(r.kind in ("communication", "launcher", "pair") for r in incident.exceptions)
 
 
 def _curves(seen: Examined) -> list[CurveFinding]:
@@ -161,7 +168,8 @@ def _leads(seen: Examined, verdict: Verdict, abnormal: Sequence[CurveFinding]) -
     leads: list[dict[str, Any]] = [
         {"text": a.text, "file": seen.name(a.source), "line": a.line} for a in abnormal if not a.certain
     ]
-    leads += [{"text": f"would decide: {what}", "file": None, "line": None} for what in seen.incident.next_evidence]
+    if not _single(seen):
+        leads += [{"text": f"would decide: {what}", "file": None, "line": None} for what in seen.incident.next_evidence]
     return tuple(leads[:8])
 
 
