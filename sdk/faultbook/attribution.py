@@ -122,9 +122,7 @@ def parse_all(sources: Iterable[Source], texts: Mapping[int, Iterable[tuple[int,
                     about = bool(_ABOUT.search(line.body[:400])) or line.stream in ("kernel", "scheduler")
                     if about:
                         line = _prefix_only(part, line)
-                    found.append(
-                        Record(source.index, number, line.body, line, None, source.attempt or 0, part, about)
-                    )
+                    found.append(Record(source.index, number, line.body, line, None, source.attempt or 0, part, about))
     return found
 
 
@@ -212,9 +210,7 @@ def learn(records: Sequence[Record], sources: Mapping[int, Source]) -> Attributi
 
 
 def _number(value: str | None) -> int | None:
-    return (
-        int(value) if value is not None and value.isascii() and value.isdigit() and len(value) < 9 else None
-    )
+    return int(value) if value is not None and value.isascii() and value.isdigit() and len(value) < 9 else None
 
 
 def _read_groups(body: str) -> tuple[tuple[int, ...], ...]:
@@ -222,8 +218,7 @@ def _read_groups(body: str) -> tuple[tuple[int, ...], ...]:
     if not match:
         return ()
     return tuple(
-        tuple(int(n) for n in re.findall(r"\d{1,6}", members))
-        for members in re.findall(r"\[([\d, ]+)\]", match["groups"])
+        tuple(int(n) for n in re.findall(r"\d{1,6}", members)) for members in re.findall(r"\[([\d, ]+)\]", match["groups"])
     )
 
 
@@ -233,9 +228,7 @@ def rank_of(record: Record, known: Attribution, source: Source | None) -> int | 
     not_own = record.about and line.rank is None and (line.task is None or line.stream == "scheduler")
     if not_own and (source is None or source.rank is None):
         return None
-    if line.rank is not None and (
-        source is None or source.rank is None or f"[rank{line.rank}]" in record.text[:200]
-    ):
+    if line.rank is not None and (source is None or source.rank is None or f"[rank{line.rank}]" in record.text[:200]):
         return line.rank
     if source is not None and source.rank is not None:
         return source.rank

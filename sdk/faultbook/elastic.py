@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from .exceptions import Raised, Text, from_callstack
+from .exceptions import Raised, Text
+from .tracebacks import from_callstack
 
 MAX_ERROR_FILE = 4 << 20
 
@@ -95,8 +96,7 @@ def read_error_file(text: str) -> ErrorFile | None:
         callstack = message
     timestamp = (
         int(float(stamp))
-        if isinstance(stamp, (int, float))
-        or (isinstance(stamp, str) and re.fullmatch(r"\d{1,12}(\.\d{0,9})?", stamp))
+        if isinstance(stamp, (int, float)) or (isinstance(stamp, str) and re.fullmatch(r"\d{1,12}(\.\d{0,9})?", stamp))
         else None
     )
     if not message and not callstack:
@@ -162,11 +162,7 @@ def _read_block(texts: Sequence[Text], start: int, source: int) -> tuple[Summary
                 stack = [field["value"]]
         elif in_stack and (body.startswith("  ") or not body.strip()):
             stack.append(body[2:])
-        elif (
-            body.startswith(("Failures:", "----"))
-            or not body.strip()
-            or body.strip() == "(no other failures)"
-        ):
+        elif body.startswith(("Failures:", "----")) or not body.strip() or body.strip() == "(no other failures)":
             in_stack = False
         elif _FAILED.match(body) or (not in_stack and position - start > 4 and not current):
             break

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from . import elastic, events, exceptions
+from . import elastic, events, exceptions, tracebacks
 from . import progress as progress_of
 from .attribution import Attribution, Record, by_writer
 from .elastic import ErrorFile, Summary
@@ -106,13 +106,7 @@ class Case:
 
     @property
     def per_rank_files(self) -> bool:
-        return (
-            sum(
-                s.kind == "log" and (s.rank is not None or s.local_rank is not None)
-                for s in self.sources.values()
-            )
-            > 1
-        )
+        return sum(s.kind == "log" and (s.rank is not None or s.local_rank is not None) for s in self.sources.values()) > 1
 
     @property
     def without_log(self) -> tuple[int, ...]:
@@ -164,7 +158,7 @@ def gather(
         covered = [(b.first, b.last) for b in blocks]
         outside = [t for t in texts if not any(a <= t.line <= z for a, z in covered)] if covered else texts
         ranks = {r.line: (r.rank, "[rank" in r.text[:160]) for r in own}
-        for found in exceptions.read(outside):
+        for found in tracebacks.read(outside):
             at, hooked = ranks.get(found.first, (rank, False))
             if found.process is not None:
                 at = known.global_of_local(found.process, host)
@@ -185,9 +179,7 @@ def gather(
             if failure.rank is not None:
                 known.seen_ranks.add(failure.rank)
                 if failure.raised is not None:
-                    raised.append(
-                        replace(failure.raised, source=summary.source, rank=failure.rank, attempt=attempt)
-                    )
+                    raised.append(replace(failure.raised, source=summary.source, rank=failure.rank, attempt=attempt))
     case.error_files = _error_files(error_files or {}, sources, known)
     for rank, (source, file) in case.error_files.items():
         if file.raised is not None:
@@ -205,9 +197,7 @@ def read_events(records: Iterable[Record]) -> list[Event]:
     for record in records:
         for index, detail in events.matches(record.text):
             line = replace(record.parsed, rank=record.rank)
-            found.append(
-                events.event_at(index, detail, record.source, record.line, record.text, line, record.attempt)
-            )
+            found.append(events.event_at(index, detail, record.source, record.line, record.text, line, record.attempt))
     return found
 
 

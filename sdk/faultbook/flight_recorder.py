@@ -130,9 +130,7 @@ def load(data: bytes, rank: int | None = None) -> Dump:
                 entries.append(entry)
     if rank is None and isinstance(raw.get("rank"), int):
         rank = raw["rank"]
-    gloo = any(
-        str(e.get("profiling_name", "")).startswith("gloo:") for e in raw["entries"] if isinstance(e, dict)
-    )
+    gloo = any(str(e.get("profiling_name", "")).startswith("gloo:") for e in raw["entries"] if isinstance(e, dict))
     return Dump(rank, tuple(entries), _members(raw.get("pg_config")), gloo)
 
 
@@ -155,11 +153,7 @@ def _entry(item: Mapping[str, Any], position: int) -> Entry | None:
         op=str(item.get("profiling_name", "?")).split(":")[-1].lower(),
         input_sizes=_sizes(item.get("input_sizes")),
         output_sizes=_sizes(item.get("output_sizes")),
-        dtypes=tuple(
-            str(d)
-            for d in item.get("input_dtypes") or ()
-            if isinstance(item.get("input_dtypes"), (list, tuple))
-        ),
+        dtypes=tuple(str(d) for d in item.get("input_dtypes") or () if isinstance(item.get("input_dtypes"), (list, tuple))),
         state=str(item.get("state", "")),
         created_ns=_int(item.get("time_created_ns")),
         timeout_ms=_int(item.get("timeout_ms")),
@@ -175,10 +169,7 @@ def _int(value: Any, default: int = 0) -> int:
 def _sizes(value: Any) -> tuple[tuple[int, ...], ...]:
     if not isinstance(value, (list, tuple)):
         return ()
-    return tuple(
-        tuple(n for n in shape if isinstance(n, int)) if isinstance(shape, (list, tuple)) else ()
-        for shape in value
-    )
+    return tuple(tuple(n for n in shape if isinstance(n, int)) if isinstance(shape, (list, tuple)) else () for shape in value)
 
 
 def _members(config: Any) -> dict[str, tuple[int, ...]]:
@@ -214,11 +205,7 @@ def analyse(
     late: FlightRecorderFinding | None = None
     transport: FlightRecorderFinding | None = None
     for group in sorted(members, key=lambda g: (len(members[g]), g)):
-        present = {
-            r: {e.seq: e for e in by_rank[r].entries if e.group == group}
-            for r in members[group]
-            if r in by_rank
-        }
+        present = {r: {e.seq: e for e in by_rank[r].entries if e.group == group} for r in members[group] if r in by_rank}
         present = {r: calls for r, calls in present.items() if calls or len(members[group]) > 1}
         if len(present) < 2:
             continue
@@ -254,9 +241,7 @@ def _first_difference(
     # The buffer is a ring: ids below the highest first one may be overwritten, not missing.
     for seq in range(start, end + 1):
         entries = {r: calls[seq] for r, calls in present.items() if seq in calls}
-        missing = tuple(
-            r for r, calls in present.items() if seq not in calls and (not calls or max(calls) < seq)
-        )
+        missing = tuple(r for r, calls in present.items() if seq not in calls and (not calls or max(calls) < seq))
         if missing:
             if len(missing) * 2 < len(present) or (len(present) == 2 and len(missing) == 1):
                 waiting = next(iter(entries.values()))

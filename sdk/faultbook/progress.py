@@ -186,9 +186,7 @@ def _may_hold_step(body: str) -> bool:
     if body.startswith(("  File", "    ", "Traceback")):
         return False
     lowered = body[:400].lower()
-    return any(
-        word in lowered for word in ("step", "iter", "batch", "update", "it/s", "s/it", "epoch", "[0", " [")
-    )
+    return any(word in lowered for word in ("step", "iter", "batch", "update", "it/s", "s/it", "epoch", "[0", " ["))
 
 
 STOPS = {
@@ -199,6 +197,7 @@ STOPS = {
     "evicted": "an eviction",
     "run_limit": "the run-time limit",
     "agent_signal": "a signal to the launcher",
+    "signal_received": "a signal to the processes",
 }
 """Events that end a job from outside, and the words for them."""
 
@@ -215,7 +214,7 @@ class Stop:
 
 def stopped_by(events: Sequence[Event]) -> Event | None:
     """The event that ended the job from outside, the most telling one first."""
-    order = ("preempted", "time_limit", "run_limit", "node_failed", "evicted", "cancelled", "agent_signal")
+    order = ("preempted", "time_limit", "run_limit", "node_failed", "evicted", "cancelled", "agent_signal", "signal_received")
     for kind in order:
         for event in events:
             if event.kind == kind:

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from faultbook.exceptions import Raised, Text, classify, from_callstack, is_communication, read
+from faultbook.exceptions import Raised, Text, classify, is_communication
+from faultbook.tracebacks import from_callstack, read
 
 PLAIN = """\
 Traceback (most recent call last):

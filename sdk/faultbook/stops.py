@@ -1,0 +1,132 @@
+"""Was the job ended from outside, and was it still moving then?"""
+
+from __future__ import annotations
+
+import datetime
+
+from . import lines, progress, rules_desync, rules_fault
+from .attribution import Record
+from .evidence import Case
+from .model import Event
+
+HANG_STEPS = 10.0
+"""Silence of this many step times before an end from outside means that the job hung."""
+
+
+HANG_SECONDS = 2.0
+"""…but never less than this."""
+
+
+def judge_stop(case: Case) -> None:
+    """Was it ended from outside, and was it still moving then?"""
+    event = progress.stopped_by(case.events)
+    interrupts = case.ranks_with("interrupt")
+    anonymous = [r for r in case.raised if r.rank is None and r.kind == "interrupt"]
+    failing = rules_fault.own_faults(case)
+    if event is not None and event.kind in ("agent_signal", "cancelled", "signal_received"):
+        # srun and torchrun pass SIGTERM on when a rank has failed: then it is teardown.
+        early = [
+            r
+            for r in case.raised
+            if r.rank is not None
+            and r.kind in ("own", "communication", "fatal")
+            and (r.source != event.source or r.first < event.line)
+        ]
+        died = [e for e in case.exits.values() if not e.told_to_stop and (e.source != event.source or e.line < event.line)]
+        if failing or early or (died and event.detail.get("signal") != 2):
+            event = None
+    elif event is not None and failing and event.kind != "preempted" and event.kind != "node_failed":
+        event = None
+    if event is None and (interrupts or anonymous) and not failing:
+        sample = next(iter(interrupts.values()), anonymous[0] if anonymous else None)
+        if sample is not None and not case.ranks_with("communication"):
+            event = Event("confirmation", "user_interrupt", sample.source, sample.first, "KeyboardInterrupt")
+    if event is None:
+        return
+    why = (
+        "the user (Ctrl-C)"
+        if event.kind == "user_interrupt" or (event.kind == "agent_signal" and event.detail.get("signal") == 2)
+        else progress.STOPS.get(event.kind, event.kind)
+    )
+    if event.kind == "agent_signal" and event.detail.get("signal") == 1:
+        why = "the end of the login session (SIGHUP)"
+    case.stop = progress.Stop(why, event, _silence_before(case, event))
+    case.hung = _hang_before(case)
+
+
+def _silence_before(case: Case, event: Event) -> float | None:
+    """Seconds between the last words of any rank and the stop, on one clock."""
+    at = _time_of(case, event)
+    if at is None:
+        return None
+    gaps = [
+        gap
+        for r in case.records
+        if r.time is not None
+        and r.rank is not None
+        and not r.about
+        and not _is_shutdown(r)
+        and (gap := _seconds_between(r.time, r.parsed.clock, *at)) is not None
+        and gap >= -1
+    ]
+    return max(0.0, min(gaps)) if gaps else None
+
+
+def _is_shutdown(record: Record) -> bool:
+    return "KeyboardInterrupt" in record.body or "Traceback" in record.body or record.body.startswith("  ")
+
+
+def _time_of(case: Case, event: Event) -> tuple[float, str | None] | None:
+    when = event.detail.get("when")
+    if when:
+        line = lines.parse(str(when).replace("T", " ") + " .")
+        if line.time is not None:
+            return line.time, line.clock
+    if event.time is not None:
+        return event.time, event.clock
+    return None
+
+
+def _seconds_between(earlier: float, clock: str | None, later: float, other: str | None) -> float | None:
+    """Seconds between two stamps; a year-less stamp of torch or syslog is local time as well."""
+    one, two = (clock or "").split("@")[0], (other or "").split("@")[0]
+    if one == two:
+        return later - earlier
+    if one == "local" and two in lines.YEARLESS:
+        return later - _within_year(earlier)
+    if two == "local" and one in lines.YEARLESS:
+        return _within_year(later) - earlier
+    return None
+
+
+def _within_year(time: float) -> float:
+    """Seconds since New Year as `lines` counts them on year-less clocks (leap days included)."""
+    moment = datetime.datetime.fromtimestamp(time, datetime.timezone.utc)
+    start = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
+    return (moment.replace(year=2024) - start).total_seconds()
+
+
+def _hang_before(case: Case) -> str:
+    """Why a job that was ended from outside had hung before; empty if it was moving."""
+    stop = case.stop
+    if stop is None:
+        return ""
+    steps = [p.step_seconds for p in case.progress.ranks.values() if p.step_seconds]
+    if stop.silent_for is not None:
+        usual = min(steps) if steps else None
+        limit = max(HANG_SECONDS, HANG_STEPS * usual) if usual is not None else 600.0
+        if stop.silent_for > limit:
+            return f"silent for {stop.silent_for:.0f} s before it was stopped by {stop.why}"
+        return ""
+    return _stuck_when_interrupted(case)
+
+
+def _stuck_when_interrupted(case: Case) -> str:
+    """Without a clock: all ranks but one inside a collective when interrupted."""
+    stacks = case.ranks_with("interrupt")
+    if len(stacks) < 3:
+        return ""
+    case.hung = "?"
+    elsewhere = rules_desync.interrupted_elsewhere(case)
+    case.hung = ""
+    return "all ranks but one were inside a collective when it was interrupted" if elsewhere is not None else ""
