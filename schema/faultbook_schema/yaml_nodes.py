@@ -112,6 +112,8 @@ def _syntax(path: str, line: int, message: str, text: str) -> Problem:
     here = lines[line - 1] if line <= len(lines) else ""
     indent = here[: len(here) - len(here.lstrip())]
     hint = "indent with spaces, not tabs" if "\t" in indent or "'\\t'" in message else ""
+    if "mapping values are not allowed" in message:
+        hint = "a colon and a space begin a mapping: put the text in quotes"
     return Problem(path, line, f"not YAML: {message}", "yaml-syntax", hint)
 
 
