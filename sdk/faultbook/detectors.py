@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import median
 
 from .benign import Benign, benign
-from .curves import CurveFinding, curve_findings
+from .curves import CurveFinding, curve_findings, curve_leads
 from .model import Series
 from .rank_detectors import missing, rank_differs, rank_ratio
 from .series import Firing, earliest, fire, first_run, robust_z, select, show, smooth, where
@@ -31,6 +31,7 @@ __all__ = [
     "MetricMatch",
     "benign",
     "curve_findings",
+    "curve_leads",
     "evaluate",
     "evaluate_signature",
 ]
@@ -124,8 +125,9 @@ def _threshold(
 
 
 def rises(predicate: Predicate, series: Sequence[Series], warmup: int) -> Firing | None:
-    """At least `factor` (default 2) × the running minimum, of medians of three, for `patience` records.
+    """At least `factor` (default 2) × the running minimum, of short medians, for `patience` records.
 
+    A rise of less than 5 % of the way fallen before does not count: near 0 every curve has large ratios.
     False positives: warm-up, cyclic schedules and restarts of the learning rate, a curriculum or a change
     of the data; values near 0, where a ratio means little (minima ≤ 0 are never judged).
     """
@@ -134,7 +136,7 @@ def rises(predicate: Predicate, series: Sequence[Series], warmup: int) -> Firing
 
 
 def falls(predicate: Predicate, series: Sequence[Series], warmup: int) -> Firing | None:
-    """At most 1/`factor` (default 2) of the running maximum, of medians of three, for `patience` records.
+    """At most 1/`factor` (default 2) of the running maximum, of short medians, for `patience` records.
 
     False positives: losses and learning rates fall by design: name a series that should not;
     a loss scale searching downward at the start.
@@ -146,12 +148,14 @@ def falls(predicate: Predicate, series: Sequence[Series], warmup: int) -> Firing
 def _extreme(predicate: Predicate, series: Sequence[Series], warmup: int, factor: float, *, upward: bool) -> Firing | None:
     def find(s: Series) -> tuple[int, str] | None:
         values = s.values[warmup:]
-        level = smooth(values) if len(values) >= 5 else list(values)
-        extreme, at, length = math.nan, 0, 0
+        level = smooth(values)
+        extreme, at, length, top = math.nan, 0, 0, -math.inf
         for index, value in enumerate(level):
             held = False
             if extreme == extreme and extreme > 0 and value == value:
                 held = value >= extreme * factor if upward else value <= extreme / factor
+                if upward and held:
+                    held = value - extreme >= 0.05 * (top - extreme)
             length = length + 1 if held else 0
             if length >= max(1, predicate.patience):
                 first = index - length + 1 + warmup
@@ -160,6 +164,7 @@ def _extreme(predicate: Predicate, series: Sequence[Series], warmup: int, factor
                     f"{s.name} {verb} {show(s.values[first])} {where(s, first)}, {factor:g}× from its "
                     f"{word} of {show(extreme)} at step {show(s.steps[at + warmup])}."
                 )
+            top = max(top, value) if value == value else top
             better = value < extreme if upward else value > extreme
             if value == value and (extreme != extreme or better):
                 extreme, at = value, index

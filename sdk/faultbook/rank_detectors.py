@@ -31,7 +31,8 @@ def _odd_one(records: Sequence[tuple[Series, int]]) -> tuple[Series, int, float]
         others = [o.values[i] for o, i in records if o is not s and math.isfinite(o.values[i])]
         centre = median(others) if others else math.nan
         value = s.values[index]
-        distance = abs(value - centre) if math.isfinite(value) and centre == centre else math.inf
+        alone = 0.0 if centre != centre else abs(value - centre)
+        distance = alone if math.isfinite(value) else math.inf
         if best is None or distance > best[0]:
             best = (distance, s, index, centre)
     assert best is not None

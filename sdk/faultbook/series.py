@@ -109,10 +109,16 @@ def earliest(firings: Iterable[Firing | None]) -> Firing | None:
 
 
 def smooth(values: Sequence[float]) -> list[float]:
-    """Median of each record and its two predecessors; non-finite records are left out of it."""
+    """Median of each record and its predecessors: two of them, in long series up to twenty.
+
+    Non-finite records are left out. Series of less than five records stay as they are.
+    """
+    if len(values) < 5:
+        return list(values)
+    before = min(21, max(3, len(values) // 40)) - 1
     result = []
     for index in range(len(values)):
-        window = [v for v in values[max(0, index - 2) : index + 1] if math.isfinite(v)]
+        window = [v for v in values[max(0, index - before) : index + 1] if math.isfinite(v)]
         result.append(median(window) if window else math.nan)
     return result
 
