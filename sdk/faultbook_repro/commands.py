@@ -18,7 +18,7 @@ from .core.spec import SpecError
 from .proofs import make_proof, remove_proof, write_proof
 from .recording import record_logs
 from .table import as_json, print_mutants, print_problems, print_table
-from .verify import Notice, Result, verify_all
+from .verify import Notice, Result, skipped, verify_all
 
 
 def verify(argv: list[str]) -> int:
@@ -32,22 +32,21 @@ def verify(argv: list[str]) -> int:
         if not options.slugs and not options.all:
             raise SpecError("name entries by slug, or --all")
         folders = entry_folders(kb, options.slugs)
-        if options.device == "cuda" and (reason := cuda_missing()):
-            print(f"faultbook: --device cuda skipped: {reason}", file=sys.stderr)
-            if options.json:
-                print(json.dumps({"entries": [], "skipped": reason}))
-            return 0
-        with _progress(len(folders), quiet=options.json) as (notice, done):
-            results = verify_all(
-                folders,
-                options.device,
-                jobs=options.jobs,
-                repeat=options.repeat,
-                with_mutants=options.mutate,
-                keep=options.keep,
-                notice=notice,
-                done=done,
-            )
+        reason = cuda_missing() if options.device == "cuda" else None
+        if reason:
+            results = skipped(folders, options.device, reason)
+        else:
+            with _progress(len(folders), quiet=options.json) as (notice, done):
+                results = verify_all(
+                    folders,
+                    options.device,
+                    jobs=options.jobs,
+                    repeat=options.repeat,
+                    with_mutants=options.mutate,
+                    keep=options.keep,
+                    notice=notice,
+                    done=done,
+                )
     except (SpecError, RunnerError) as error:
         print(f"faultbook: {error}", file=sys.stderr)
         return 2

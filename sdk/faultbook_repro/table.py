@@ -49,10 +49,14 @@ def print_table(results: list[Result], out: TextIO | None = None) -> None:
     """Rich on a terminal, aligned plain text elsewhere."""
     out = out or sys.stdout
     if out.isatty():
+        from rich import box
         from rich.console import Console
         from rich.table import Table
 
-        table = Table(*COLUMNS, header_style="bold")
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
+        table.add_column("entry", overflow="fold", min_width=12)
+        for name in COLUMNS[1:]:
+            table.add_column(name, no_wrap=name != "broken")
         for result in results:
             cells = list(row(result))
             style = "dim" if result.skipped else "green" if result.proven else "bold red"

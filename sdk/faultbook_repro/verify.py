@@ -218,6 +218,12 @@ def verify_all(
     return [r for r in results if r is not None]
 
 
+def skipped(folders: list[Path], device: str, reason: str) -> list[Result]:
+    """All entries, none of them tried."""
+    entries = [entry for folder in folders if (entry := load_entry(folder)) is not None]
+    return [Result(e.slug, device, e.mode, False, skipped=reason, folder=e.folder) for e in entries]
+
+
 def _shared(
     folders: list[Path], jobs: int, one: Callable[[Path, Runner], Result | None]
 ) -> list[Result | None]:

@@ -197,6 +197,14 @@ def test_the_parent_has_one_thread_after_all_imports(runner: Runner) -> None:
     assert runner.about()["threads"] == 1
 
 
+def test_a_second_parent_preloads_transformers(runner: Runner) -> None:
+    pytest.importorskip("transformers")
+    spec = dataclasses.replace(load_spec(REPROS / "passes.py"), preload=("transformers",))
+    outcome = runner.run(spec)
+    assert outcome.ok
+    assert outcome.threads_before_fork in (1, None), "forked from one thread, else a fresh process"
+
+
 def test_an_import_error_ends_before_run(runner: Runner, tmp_path: Path) -> None:
     path = tmp_path / "broken_import.py"
     path.write_text("import no_such_module_at_all\n")

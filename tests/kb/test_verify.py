@@ -259,8 +259,9 @@ def test_cuda_is_skipped_with_its_reason(tmp_path: Path, capsys: pytest.CaptureF
 
     if cuda_missing() is None:
         pytest.skip("this machine has a CUDA device")
-    assert command(make_kb(tmp_path), "--all", "--device", "cuda") == 0
-    assert "skipped: " in capsys.readouterr().err
+    assert command(make_kb(tmp_path), "--all", "--device", "cuda", "--json") == 0
+    (entry,) = json.loads(capsys.readouterr().out)["entries"]
+    assert entry["proven"] is False and "CUDA" in entry["skipped"]
 
 
 def test_two_jobs_give_the_same_answer_in_the_same_order(
