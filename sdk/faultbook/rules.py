@@ -25,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     rules_named.named_by_component,
     rules_fault.parameters_differ,
     rules_named.one_odd_exit,
+    rules_named.absent_from_summary,
     rules_named.launcher_failed,
     rules_desync.flight_recorder_shows,
     rules_named.named_by_barrier,

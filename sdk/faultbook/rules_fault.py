@@ -35,9 +35,15 @@ def kernel_killed_a_rank(case: Case) -> Initiating | None:
                 f"the kernel's OOM killer ended pid {event.detail['pid']}, which is rank {owner}",
                 "strong",
             )
+    own = own_faults(case)
+    for number, raised in own.items():
+        if any(str(event.detail.get("pid", "?")) in raised.cause.message for event in killed):
+            return rank(number, f"the kernel's OOM killer ended a worker process of rank {number}", "strong")
     oom = [r for r, e in case.exits.items() if e.out_of_memory]
     if len(oom) == 1:
         return rank(oom[0], f"the scheduler reports Out Of Memory for task {oom[0]}", "strong")
+    if len(own) == 1:
+        return None  # a fault that names its rank beats a kill that nothing joins to the job
     if killed or case.of_kind("oom_kill_step", "oom_killed_pod"):
         by_kill = [r for r, e in case.exits.items() if e.by_signal == 9]
         if len(by_kill) == 1:
@@ -117,7 +123,7 @@ def own_faults(case: Case) -> dict[int, Raised]:
             continue
         if lost_at.get((raised.rank, raised.source), raised.first) < raised.first:
             continue  # after this rank had already lost the others: finally, atexit, a save on exit
-        if _after_the_end(case, raised):
+        if _after_the_end(case, raised) or _caught_and_logged(case, raised):
             continue
         found[raised.rank] = raised
     return found
@@ -160,6 +166,14 @@ def _after_the_end(case: Case, raised: Raised) -> bool:
         return False
     exit_ = case.exits.get(raised.rank)
     return exit_ is not None and exit_.told_to_stop
+
+
+def _caught_and_logged(case: Case, raised: Raised) -> bool:
+    """A logged traceback after which its rank went on, while others died under torch's own exception hook."""
+    if raised.uncaught or raised.origin != "log" or raised.fatal or raised.process is not None:
+        return False
+    hook = any(r.uncaught for r in case.raised) or case.progress.completed
+    return hook and steps_after(case, raised.source, raised.last, raised.rank) >= 2
 
 
 def own_fault(case: Case) -> Initiating | None:

@@ -107,6 +107,17 @@ def one_odd_exit(case: Case) -> Initiating | None:
     return rank(number, f"rank {number} ended with {how}; the others only lost it or were told to stop", confidence)
 
 
+def absent_from_summary(case: Case) -> Initiating | None:
+    """The launcher lists every rank as failed but one: that one had left with exit code 0."""
+    listed_ranks = {f.rank for s in case.summaries for f in s.failures if f.rank is not None}
+    absent = [r for r in case.world if r not in listed_ranks]
+    hosts = {f.host for s in case.summaries for f in s.failures}
+    complete = case.known.world_size == len(case.world) and len(hosts) >= max(1, len(case.known.nodes))
+    if len(absent) != 1 or len(listed_ranks) < 2 or not complete or case.raised_by(absent[0]):
+        return None
+    return rank(absent[0], f"all ranks but {absent[0]} failed: rank {absent[0]} had already left without an error", "medium")
+
+
 def launcher_failed(case: Case) -> Initiating | None:
     """The launcher itself raised before any rank printed a word."""
     if any(r.rank is not None for r in case.raised) or case.exits:

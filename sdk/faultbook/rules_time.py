@@ -141,7 +141,9 @@ def busy_elsewhere(case: Case) -> Initiating | None:
     said = {r: p for r, p in case.progress.ranks.items() if r is not None and p.phase}
     if len(said) == 1 and len(case.world) >= 2:
         number, own = next(iter(said.items()))
-        if own.phase_line >= 0 and (own.steps or len(heard(case)) > 1):
+        # Where only rank 0 logs, its last words are those of every rank.
+        others_speak = any(p.steps or p.phase for r, p in case.progress.ranks.items() if r is not None and r != number)
+        if own.phase_line >= 0 and (others_speak or number in silent_ranks(case)):
             return rank(number, f"the last thing rank {number} alone said was: {own.phase[:120]}", "medium")
     return None
 

@@ -17,41 +17,64 @@ HANG_SECONDS = 2.0
 """…but never less than this."""
 
 
+_ORDERED = ("preempted", "time_limit", "run_limit", "node_failed", "evicted")
+"""Ends that a scheduler decides by itself, whatever the job does."""
+
+
 def judge_stop(case: Case) -> None:
-    """Was it ended from outside, and was it still moving then?"""
+    """Fills `case.stop` and `case.hung`: was it ended from outside, and was it still moving then?"""
     event = progress.stopped_by(case.events)
+    if event is not None and _is_teardown(case, event):
+        event = None
     interrupts = case.ranks_with("interrupt")
     anonymous = [r for r in case.raised if r.rank is None and r.kind == "interrupt"]
-    failing = rules_fault.own_faults(case)
-    if event is not None and event.kind in ("agent_signal", "cancelled", "signal_received"):
-        # srun and torchrun pass SIGTERM on when a rank has failed: then it is teardown.
-        early = [
-            r
-            for r in case.raised
-            if r.rank is not None
-            and r.kind in ("own", "communication", "fatal")
-            and (r.source != event.source or r.first < event.line)
-        ]
-        died = [e for e in case.exits.values() if not e.told_to_stop and (e.source != event.source or e.line < event.line)]
-        if failing or early or (died and event.detail.get("signal") != 2):
-            event = None
-    elif event is not None and failing and event.kind != "preempted" and event.kind != "node_failed":
-        event = None
-    if event is None and (interrupts or anonymous) and not failing:
+    if event is None and (interrupts or anonymous) and not rules_fault.own_faults(case):
         sample = next(iter(interrupts.values()), anonymous[0] if anonymous else None)
-        if sample is not None and not case.ranks_with("communication"):
+        if sample is not None and not _lost_before_interrupt(case):
             event = Event("confirmation", "user_interrupt", sample.source, sample.first, "KeyboardInterrupt")
     if event is None:
         return
-    why = (
-        "the user (Ctrl-C)"
-        if event.kind == "user_interrupt" or (event.kind == "agent_signal" and event.detail.get("signal") == 2)
-        else progress.STOPS.get(event.kind, event.kind)
-    )
-    if event.kind == "agent_signal" and event.detail.get("signal") == 1:
-        why = "the end of the login session (SIGHUP)"
-    case.stop = progress.Stop(why, event, _silence_before(case, event))
+    case.stop = progress.Stop(_why(event), event, _silence_before(case, event))
     case.hung = _hang_before(case)
+
+
+def _is_teardown(case: Case, event: Event) -> bool:
+    """Whether the launcher or scheduler only cleaned up after a failure that came first."""
+    own = rules_fault.own_faults(case).values()
+    before = [r for r in own if r.source == event.source and r.first < event.line]
+    if event.kind in _ORDERED:
+        return bool(before)
+    elsewhere = [r for r in own if r.source != event.source]
+    if before or elsewhere:
+        return True
+    earlier = [e for e in case.exits.values() if not e.told_to_stop and (e.source != event.source or e.line < event.line)]
+    interrupted = event.kind == "agent_signal" and event.detail.get("signal") == 2
+    if earlier and not interrupted:
+        return True
+    lost = [
+        r
+        for r in case.raised
+        if r.rank is not None and r.kind in ("communication", "fatal") and (r.source != event.source or r.first < event.line)
+    ]
+    if event.kind in ("agent_signal", "signal_received"):
+        # One agent: nobody else could have sent the signal on. With several nodes, srun does.
+        timed_out = [e for e in case.of_kind("gloo_timeout") if e.source == event.source and e.line < event.line]
+        return bool(timed_out) or (bool(lost) and len(case.known.nodes) > 1)
+    return bool(lost)
+
+
+def _lost_before_interrupt(case: Case) -> bool:
+    """Ranks that lost a peer although others were interrupted: fewer than those are teardown of the Ctrl-C."""
+    lost = set(case.ranks_with("communication"))
+    return len(lost) > len(case.ranks_with("interrupt"))
+
+
+def _why(event: Event) -> str:
+    if event.kind == "user_interrupt" or (event.kind == "agent_signal" and event.detail.get("signal") == 2):
+        return "the user (Ctrl-C)"
+    if event.kind == "agent_signal" and event.detail.get("signal") == 1:
+        return "the end of the login session (SIGHUP)"
+    return progress.STOPS.get(event.kind, event.kind)
 
 
 def _silence_before(case: Case, event: Event) -> float | None:
