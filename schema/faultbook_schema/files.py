@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultbook.portable import compile_pattern
-from faultbook.portable import problems as portable_problems
 from faultbook.signatures import Pattern
 
 from . import regions
 from .problems import Problem, nearest
 from .regions import Code
-from .signature_rules import MAX_PATTERN, MAX_PATTERNS, literals_of, patterns_of
+from .signature_rules import MAX_PATTERN, MAX_PATTERNS, faults_of, literals_of, patterns_of
 
 if TYPE_CHECKING:
     from .loader import LoadedEntry
@@ -172,7 +171,7 @@ def _leaks(raw: dict[str, Any], source: str, shown: str, *, simulated: bool) -> 
     lines = [(n, line[:1000].encode("utf-8")) for n, line in enumerate(source.splitlines(), 1)]
     folded = source.lower()
     for pattern in patterns:
-        unusable = len(pattern.text) > MAX_PATTERN or portable_problems(pattern.text, pattern.ignore_case)
+        unusable = len(pattern.text) > MAX_PATTERN or faults_of(pattern.text, pattern.ignore_case)
         if unusable or (simulated and pattern.source):
             continue
         literals = literals_of(pattern.text, pattern.ignore_case)

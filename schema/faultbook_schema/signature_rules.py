@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from faultbook.literals import required_literals, verify_anchors
@@ -107,7 +108,7 @@ def _pattern(item: Any, loc: Loc) -> Iterator[Found]:
         yield (where, f"{len(text):,} characters; at most {MAX_PATTERN}", "too-long", "split it")
         return
     ignore_case = item.get("ignore_case") is True
-    faults = portable_problems(text, ignore_case)
+    faults = faults_of(text, ignore_case)
     for fault in faults:
         yield (where, f"outside the portable subset: {fault}", "pattern-not-portable", "")
     anchors = item.get("anchors")
@@ -128,6 +129,13 @@ def _pattern(item: Any, loc: Loc) -> Iterator[Found]:
         yield ((*loc, "at_least"), "`at_least` must be 1 or more", "bad-value", "")
 
 
+@lru_cache(maxsize=8192)
+def faults_of(text: str, ignore_case: bool) -> tuple[str, ...]:
+    """Why a pattern is outside the portable subset; remembered, since a pattern is looked at more than once."""
+    return tuple(portable_problems(text, ignore_case))
+
+
+@lru_cache(maxsize=8192)
 def literals_of(text: str, ignore_case: bool = False, anchors: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The required literals of a usable pattern, lower-cased: the author's anchors, else derived ones."""
     if anchors:
