@@ -122,23 +122,23 @@ def _diverged(s: Series, series: Sequence[Series]) -> CurveFinding | None:
     if len(values) < 20 or min(values) <= 0:
         return None
     size = max(3, len(values) // 40)
-    levels = _blocks(values, size)
+    levels = _blocks(values[len(values) % size :], size)
     if len(levels) < 6:
         return None
     best_at = min(range(len(levels)), key=levels.__getitem__)
-    tail = levels[-max(1, len(levels) // 4) :]
+    tail = levels[-max(2, len(levels) // 4) :]
     # The best level must not be a single lucky block, nor the floor of a curve that is nearly 0.
     floor = max(levels[best_at], median(sorted(levels)[: max(2, len(levels) // 8)]), 0.02 * max(levels[:3]), 1e-3)
-    ratio = min(median(tail), levels[-1]) / floor
-    if best_at >= len(levels) - len(tail):
-        return None
+    ratio = min(median(tail), levels[-1], values[-1]) / floor
+    if best_at >= len(levels) - len(tail) or levels[-1] < 0.5 * max(tail):
+        return None  # still falling, or on the way back down from a spike
     rise = _norm_rise(s, series)
     if ratio < 3.0 and not (ratio >= 1.5 and rise >= 5.0):
         return None
     limit = floor * (1 + (ratio - 1) / 2)
     # The record at which the rise began for good: the last level below the limit.
     last_low = max(i for i, level in enumerate(levels) if level < limit)
-    index = min(_index_of(s, (last_low + 1) * size), len(s.values) - 1)
+    index = _index_of(s, len(values) % size + (last_low + 1) * size)
     certain = ratio >= 5.0 or rise >= 5.0
     extra = f", with the gradient norm up {rise:.0f}×" if rise >= 5 else ""
     text = f"{s.name} rises from {show(floor)} to {show(median(tail))} for good {where(s, index)}{extra}: it diverged."

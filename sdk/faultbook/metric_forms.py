@@ -36,7 +36,7 @@ _BAR = re.compile(r"(\d{1,10})(?:/(\d{1,10}))? \[(?:\d{1,3}:)?\d\d?:\d\d(?::\d\d
 _RATE = re.compile(r"[<,] {0,2}(\d{1,9}(?:\.\d{1,9})?)(it/s|s/it)")
 # Lines that are no observation: dotted listings of arguments, configurations, command lines.
 _DUMP = re.compile(
-    r"\.{5}|Namespace\(|\b\w{0,30}(?:Config|Arguments|Args)\(|\.json\b.{0,20}:"
+    r"\w \.{5}|Namespace\(|\b\w{0,30}(?:Config|Arguments|Args)\(|\.json\b.{0,20}:"
     r"|^\s{0,60}['\"][\w./\-]{1,60}['\"]: \S{1,40}[,}]{0,2}$"
     r"|(?:^|\s)--[a-z][\w\-]{2,40}[= ]|^\s{0,12}(?:File \"|>>> |def |return |import |assert )|^\+ "
 )
@@ -153,7 +153,11 @@ def read_line(text: str) -> Record | None:
     elif record.step is None and setting:
         return None
     if _DUMP.search(text) is not None and (not named or _CONSTRUCTOR.search(text) is not None):
-        return None
+        # A printed configuration has no loss: a lone `"loss": 2.5,` is a record printed over lines.
+        if not (len(record.pairs) == 1 and record.pairs[0][0].role in ("loss", "eval_loss", "grad_norm")):
+            return None
+        if text.lstrip()[:1] not in "'\"" or '"loss_scale"' in text:
+            return None
     if "wandb" in text[:80] and _SPARK.search(text[:400]) is not None:
         return None
     return record

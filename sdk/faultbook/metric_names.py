@@ -89,7 +89,7 @@ _ACCURACY = frozenset(
 )
 _ERROR_RATE = frozenset(
     """
-    wer cer ter epe mae rmse fid error err error_rate bpb bpc mse
+    wer cer ter epe mae rmse fid error_rate bpb bpc mse
     """.split()
 )
 _MAIN_LOSS = frozenset(
@@ -112,7 +112,7 @@ _VALUE = frozenset(
 )
 _GAN = frozenset(
     """
-    d g gan disc gen discriminator generator adv adversarial fake real dis netd netg critics
+    gan disc gen discriminator generator adv adversarial fake real dis netd netg critics
     """.split()
 )
 _AUX = frozenset(
@@ -227,7 +227,7 @@ def _role(folded: str) -> str | None:
     if _MEMORY.search(folded) and not words & {"free", "total", "fragmentation", "clock", "samples", "rate"}:
         return "memory"
     if is_loss or cross:
-        return _loss_role(tokens, words, evaluated)
+        return _loss_role(tokens, words, evaluated, frozenset(folded.split("_")))
     if words & _ACCURACY:
         return "eval_accuracy" if evaluated else "accuracy"
     if words & _ERROR_RATE:
@@ -235,14 +235,14 @@ def _role(folded: str) -> str | None:
     return None
 
 
-def _loss_role(tokens: list[str], words: frozenset[str], evaluated: bool) -> str:
+def _loss_role(tokens: list[str], words: frozenset[str], evaluated: bool, printed: frozenset[str]) -> str:
     if evaluated:
         return "eval_loss"
     if words & _POLICY:
         return "policy_loss"
     if words & _VALUE:
         return "value_loss"
-    if words & _GAN or (tokens[-1] == "loss" and tokens[0] in ("dloss", "gloss")):
+    if words & _GAN or printed & {"d", "g"} or (tokens[-1] == "loss" and tokens[0] in ("dloss", "gloss")):
         return "gan_loss"
     if words & _AUX:
         return "aux_loss"

@@ -54,7 +54,10 @@ class Counter:
         key = (record.counter if record.kind != "epoch" else "epoch", record.total)
         epoch = record.epoch if record.epoch is not None else self.epoch
         seen = self.seen.get(key)
-        if seen is not None and value <= seen.last:
+        if self._gone_back(record, seen):
+            self.restart()
+            seen = None
+        elif seen is not None and value <= seen.last:
             if self._new_round(record, seen, epoch, line):
                 seen.offset += record.total or seen.last
                 seen.first, seen.last, seen.records = value, value, 0
@@ -79,19 +82,29 @@ class Counter:
         self.step = value + seen.offset
         return self.step
 
+    def _gone_back(self, record: Record, seen: _Seen | None) -> bool:
+        """Whether the epoch in the line fell: by two, or by one together with the line's own counter.
+
+        A fall by one alone is often two ways of counting epochs, from 0 and from 1.
+        """
+        if record.kind == "epoch" or record.epoch is None or self.epoch is None or seen is None:
+            return False
+        fall = self.epoch - record.epoch
+        return fall >= 2 or (fall >= 1 and record.step is not None and record.step < seen.last)
+
     @staticmethod
     def _new_round(record: Record, seen: _Seen, epoch: float | None, line: int) -> bool:
         """Whether a counter that did not grow restarted within the same attempt."""
-        if record.kind == "epoch":
+        if record.kind == "epoch" or record.step is None:
             return False
-        if epoch is not None and seen.epoch is not None and epoch > seen.epoch:
-            return record.step != seen.last or record.kind == "batch"
-        if record.epoch is not None or epoch is not None:
-            return False
-        if record.step == seen.last:
-            return record.bar and record.step == record.total and line != seen.line
+        moved_on = epoch is not None and seen.epoch is not None and epoch > seen.epoch
         complete = record.total is not None and seen.last >= 0.9 * record.total
-        return complete or record.kind == "batch"
+        if record.step == seen.last:
+            if record.kind == "batch" and moved_on:
+                return True
+            return record.bar and record.step == record.total and line != seen.line and epoch is None
+        # Batches start anew by nature; in one and the same epoch only after all of them were done.
+        return moved_on or complete or (record.kind == "batch" and record.epoch is None)
 
 
 class Collector:

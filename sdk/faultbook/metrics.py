@@ -45,6 +45,8 @@ BANNER = re.compile(
     r"|WORLD INFO DICT|\*{5} Running training \*{5}|will restart worker group|restart_count=[1-9]"
     r"|\bResuming (?:training )?from checkpoint|Loaded checkpoint .{0,200}(?:epoch|iteration)"
 )
+NO_METRICS = frozenset({"kernel", "scheduler", "nccl"})
+"""Streams whose numbers are no metrics (`anon-rss:9000kB`)."""
 MAX_RECORD = 65536
 """Characters of a record that are looked at."""
 
@@ -134,6 +136,8 @@ class _Reader:
         if text[0] not in "{ie":
             parsed = parse(text)
             rank, body = parsed.rank, parsed.body
+            if parsed.stream in NO_METRICS:
+                return
             if rank is None and self.resolve is not None:
                 rank = self.resolve(parsed)
                 fixed = parsed.pid is None and parsed.local_rank is None and parsed.task is None

