@@ -37,13 +37,13 @@ def boundaries(records: Sequence[Record]) -> list[tuple[int, int]]:
     failed_at = -1
     restarted = False
     for record in records:
-        body = record.body[:600]
-        if _FAILED.search(body):
+        body = record.body[:400]
+        if record.about and _FAILED.search(body):
             failed_at = record.line
-        if _RESTART.search(body):
+        if "will restart" in body and _RESTART.search(body):
             restarted = True
             continue
-        banner = _BANNER.search(body)
+        banner = _BANNER.search(body) if "pid" in body else None
         new = False
         if banner and record.rank is not None:
             known = pids.get(record.rank)

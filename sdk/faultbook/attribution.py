@@ -117,13 +117,17 @@ def parse_all(sources: Iterable[Source], texts: Mapping[int, Iterable[tuple[int,
     for source in sources:
         for number, text in texts.get(source.index, ()):
             for piece in lines.split_glued(text):
-                for part in _GLUED_NEWS.split(piece) if len(piece) < 20_000 else (piece,):
+                for part in _GLUED_NEWS.split(piece) if _may_be_glued(piece) else (piece,):
                     line = lines.parse(part)
                     about = bool(_ABOUT.search(line.body[:400])) or line.stream in ("kernel", "scheduler")
                     if about:
                         line = _prefix_only(part, line)
                     found.append(Record(source.index, number, line.body, line, None, source.attempt or 0, part, about))
     return found
+
+
+def _may_be_glued(text: str) -> bool:
+    return len(text) < 20_000 and any(w in text for w in ("srun: ", "slurmstepd", "mpirun noticed", "KeyboardInterrupt"))
 
 
 def _prefix_only(text: str, line: Line) -> Line:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .event_patterns import EVENT_PATTERNS, EventPattern
+from .gates import choose_gate
 from .model import Event, Hit, Line
 
 __all__ = ["EVENT_PATTERNS", "EventPattern", "details", "event_at", "events_from_hits", "matches", "rank_list"]
@@ -56,15 +58,45 @@ def matches(text: str) -> list[tuple[int, dict[str, Any]]]:
     """Every event pattern that this line matches (for callers that read lines themselves)."""
     text = text[:_TOO_LONG]
     lowered = text.lower()
-    found = []
-    seen: set[int] = set()
-    for anchor, index in _gate():
-        if index not in seen and anchor in lowered:
-            seen.add(index)
-            detail = details(index, text)
-            if detail is not None:
-                found.append((index, detail))
-    return found
+    wanted = {index for anchor, index in _gate() if anchor in lowered}
+    found = ((index, details(index, text)) for index in sorted(wanted))
+    return [(index, detail) for index, detail in found if detail is not None]
+
+
+BATCH = 256 << 10
+"""From this much text on, building a gate for all anchors at once pays."""
+
+
+def matches_of(texts: Sequence[str]) -> Iterable[tuple[int, int, dict[str, Any]]]:
+    """(position of the text, pattern, captures) for many lines: the same as `matches` on each."""
+    if sum(map(len, texts)) < BATCH:
+        for position, text in enumerate(texts):
+            for index, detail in matches(text):
+                yield position, index, detail
+        return
+    anchors = _gate()
+    gate = choose_gate([anchor.encode() for anchor, _ in anchors])
+    start = 0
+    while start < len(texts):
+        end, size = start, 0
+        block = bytearray()
+        ends: list[int] = []
+        while end < len(texts) and size < 4 * BATCH:
+            block += texts[end][:_TOO_LONG].encode("utf-8", "replace") + b"\n"
+            size = len(block)
+            ends.append(size)
+            end += 1
+        wanted: dict[int, list[int]] = {}
+        for offset, literal in gate.find(block):
+            known = wanted.setdefault(start + bisect.bisect_left(ends, offset), [])
+            if anchors[literal][1] not in known:
+                known.append(anchors[literal][1])
+        for position in sorted(wanted):
+            for index in sorted(wanted[position]):
+                captured = details(index, texts[position][:_TOO_LONG])
+                if captured is not None:
+                    yield position, index, captured
+        start = end
 
 
 def event_at(index: int, detail: Mapping[str, Any], source: int, number: int, text: str, line: Line, attempt: int = 0) -> Event:

@@ -193,11 +193,12 @@ def gather(
 
 def read_events(records: Iterable[Record]) -> list[Event]:
     """All events in these records, in order."""
+    own = list(records)
     found = []
-    for record in records:
-        for index, detail in events.matches(record.text):
-            line = replace(record.parsed, rank=record.rank)
-            found.append(events.event_at(index, detail, record.source, record.line, record.text, line, record.attempt))
+    for position, index, detail in events.matches_of([r.text for r in own]):
+        record = own[position]
+        line = replace(record.parsed, rank=record.rank)
+        found.append(events.event_at(index, detail, record.source, record.line, record.text, line, record.attempt))
     return found
 
 

@@ -43,6 +43,40 @@ _PHASE = re.compile(
     r"|\b(?:waiting|sleeping|retrying|stalled|slow|reloading|rebuilding|refilling)\b)",
     re.IGNORECASE,
 )
+_ENDS = (
+    "complet",
+    "finish",
+    "done",
+    "succe",
+    "runtime",
+    "trainer.fit",
+    "final",
+    "exit",
+    "train metrics",
+    "val_bpb",
+    "peak memory",
+    "ended",
+)
+"""Every completion holds one of these, every announcement one of the next: looked for before the expressions."""
+_BUSY = (
+    "ing",
+    "save ",
+    "write ",
+    "dump",
+    "upload",
+    "collect",
+    "gather",
+    "export",
+    "start",
+    "exhausted",
+    "ran out",
+    "no more",
+    "end of",
+    "epoch done",
+    "early stop",
+    "stalled",
+    "slow",
+)
 _METRICS = re.compile(r"\bloss\b|\blr\b|grad_norm|it/s\b|s/it\b", re.IGNORECASE)
 _NO_ANNOUNCEMENT = re.compile(
     r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Warning)\b|/gloo/|\[c10d\]|Watchdog|NCCL|^(?:frame #|what\(\))"
@@ -103,12 +137,16 @@ def step_of(body: str) -> tuple[float, int | None] | None:
 def is_completion(body: str) -> bool:
     """Whether the line says that training came to its planned end."""
     text = body[:1000]
+    lowered = text.lower()
+    if not any(word in lowered for word in _ENDS):
+        return False
     return bool(_COMPLETED.search(text)) and not _NEGATED.search(text)
 
 
 def phase_of(body: str) -> str:
     """What a rank says it is about to do, if the line says so: a save, an evaluation, the end of its data."""
-    if _NO_ANNOUNCEMENT.search(body[:400]):
+    lowered = body[:400].lower()
+    if not any(word in lowered for word in _BUSY) or _NO_ANNOUNCEMENT.search(body[:400]):
         return ""
     match = _PHASE.search(body[:400])
     return match[0] if match else ""
@@ -147,7 +185,9 @@ def _of_rank(records: Sequence[Record]) -> RankProgress:
             clock = clock or record.parsed.clock
             if record.parsed.clock == clock:
                 times.append(record.time)
-        said = "" if body.startswith((" ", "\t")) or _METRICS.search(body[:600]) else phase_of(body)
+        said = "" if body.startswith((" ", "\t")) else phase_of(body)
+        if said and _METRICS.search(body[:600]):
+            said = ""
         found = step_of(body) if not said and _may_hold_step(body) else None
         if found is not None:
             step, of = found

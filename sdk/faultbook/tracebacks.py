@@ -128,7 +128,7 @@ class _Reader:
 
     def feed(self, text: Text) -> None:
         line, body = text.line, text.body
-        fatal = _FATAL.search(body)
+        fatal = _FATAL.search(body) if "Fatal Python error" in body else None
         if fatal:
             self.end()
             self._state, self._fatal, self._first, self._last = "fatal", fatal["what"].strip(), line, line
@@ -136,23 +136,23 @@ class _Reader:
         if self._state == "fatal":
             self._feed_fatal(line, body)
             return
-        process = _PROCESS.search(body)
+        process = _PROCESS.search(body) if "-- Process" in body else None
         if process:
             self.end()
             self._process = int(process["process"])
             return
-        start = _START.search(body)
+        start = _START.search(body) if "Traceback (most recent" in body else None
         if start:
             self._start(line, nested=bool(start["original"]))
             return
         if self._state == "idle":
-            if _CHAIN.search(body) and self._parts:
+            if "above exception" in body and _CHAIN.search(body) and self._parts:
                 self._chained = True
             elif text.hooked:
                 self._bare(line, body)
             return
         body = _GROUP_EDGE.sub("", body, count=1) if _GROUP_EDGE.match(body) and not _FRAME.match(body) else body
-        if _CHAIN.search(body):
+        if "above exception" in body and _CHAIN.search(body):
             self._end_part()
             self._state, self._chained = "idle", True
         elif self._state == "frames":

@@ -87,6 +87,20 @@ def test_patterns_stay_in_the_portable_subset_and_hold_their_literals() -> None:
         assert literals.verify_anchors(pattern.pattern, pattern.anchors, pattern.ignore_case) == [], event.kind
 
 
+@pytest.mark.parametrize("gate", ["python", "ahocorasick", "hyperscan"])
+def test_many_lines_at_once_give_the_same_as_each_alone(gate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if gate != "python":
+        pytest.importorskip({"ahocorasick": "ahocorasick_rs"}.get(gate, gate))
+    monkeypatch.setenv("FAULTBOOK_GATE", gate)
+    texts = [text for _, text, _ in SAMPLES] * 3 + ["step=1/40 loss=2.0", "", "ünïcode NCCL WARN ü"]
+    alone = [(n, index, detail) for n, text in enumerate(texts) for index, detail in events.matches(text)]
+    assert list(events.matches_of(texts)) == alone
+    monkeypatch.setattr(events, "BATCH", 1)
+    assert list(events.matches_of(texts)) == alone
+    monkeypatch.setattr(events, "BATCH", 500)
+    assert list(events.matches_of(texts)) == alone
+
+
 def test_every_anchor_admits_what_its_pattern_matches() -> None:
     for kind, text, _ in SAMPLES:
         for pattern in EVENT_PATTERNS:
