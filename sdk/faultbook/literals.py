@@ -164,21 +164,27 @@ def _way_without(items: Iterable[Any], anchors: list[str]) -> str | None:
     sketch = ""
     run = frozenset({""})
     for op, argument in items:
-        if op is sre.SUBPATTERN:
+        facts = _node(op, argument)
+        if facts.exact is not None:
+            product = _product(run, facts.exact)
+            if product is None:
+                sketch, product = sketch + min(run), facts.exact
+            # texts that hold an anchor are settled; go on with the others
+            run = frozenset(t for t in product if not any(a in t for a in anchors))
+            if not run:
+                return None
+            continue
+        way: str | None = "…"
+        if facts.needed is not None and all(any(a in text for a in anchors) for text in facts.needed):
+            way = None
+        elif op is sre.SUBPATTERN:
             way = _way_without(argument[3], anchors)
         elif op is sre.BRANCH:
             ways = (_way_without(branch, anchors) for branch in argument[1])
             way = next((w for w in ways if w is not None), None)
         elif op in (sre.MAX_REPEAT, sre.MIN_REPEAT) and argument[0] > 0:
             way = _way_without(argument[2], anchors)
-        else:
-            way = chr(argument) if op is sre.LITERAL else "…"
         if way is None:
-            return None  # this part alone always contains an anchor
-        exact = _node(op, argument).exact
-        run = frozenset({""}) if exact is None else _product(run, exact) or exact
-        run = frozenset(t for t in run if not any(a in t for a in anchors))
-        if not run:
-            return None  # every text of the run so far contains one
-        sketch += way
-    return sketch
+            return None
+        sketch, run = sketch + min(run) + way, frozenset({""})
+    return sketch + min(run)
