@@ -173,7 +173,7 @@ def _norm_rise(s: Series, series: Sequence[Series]) -> float:
 def _scale_collapse(s: Series, series: Sequence[Series]) -> CurveFinding | None:
     """A dynamic loss scale that fell to 1 or less and stayed there to the end.
 
-    A scale that is constant (bf16, static) is none; the search downward at the start is none,
+    One below 0.001 needs no history: no scaler is set there by hand. A scale that is constant (bf16, static) is none; the search downward at the start is none,
     since it stops far above 1.
     """
     if s.role != "loss_scale" or len(s.values) < 4:
@@ -183,7 +183,8 @@ def _scale_collapse(s: Series, series: Sequence[Series]) -> CurveFinding | None:
     while first > 0 and s.values[first - 1] <= 1.0:
         first -= 1
     count = len(s.values) - first
-    if count < 2 or first == 0 or top < 64:
+    denormal = len(s.values) >= 3 and all(0 < v < 1e-3 for v in s.values[-3:])
+    if not denormal and (count < 2 or first == 0 or top < 64):
         return None
     low = show(min(s.values[first:]))
     text = f"{s.name} falls from {show(top)} to {low} {where(s, first)} and does not recover."

@@ -102,7 +102,8 @@ class Counter:
         if record.step == seen.last:
             if record.kind == "batch" and moved_on:
                 return True
-            return record.bar and record.step == record.total and line != seen.line and epoch is None
+            unknown = epoch is None or seen.epoch is None
+            return record.bar and record.step == record.total and line != seen.line and unknown
         # Batches start anew by nature; in one and the same epoch only after all of them were done.
         return moved_on or complete or (record.kind == "batch" and record.epoch is None)
 

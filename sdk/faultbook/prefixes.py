@@ -184,5 +184,12 @@ FACTS: tuple[Fact, ...] = (
     _fact("jax-task", "/task:", r"/job:(?:\w{0,24}worker|jax\w{0,24})/replica:\d{1,6}/task:(?P<process>\d{1,6})(?!/device)"),
     _fact("xid", "NVRM: Xid", r"NVRM: Xid \(PCI:[0-9A-Fa-f:.]{4,16}\): \d{1,4}, pid='?(?P<pid>\d{1,9})", stream="kernel"),
     _fact("oom-kill", "Killed process ", r"Killed process (?P<pid>\d{1,9}) \(", stream="kernel"),
+    *(
+        _fact(
+            f"pod-table-{state}", state,
+            rf"^\s{{0,4}}(?P<host>[a-z0-9][a-z0-9.\-]{{0,62}})\s{{1,20}}\d{{1,2}}/\d{{1,2}}\s{{1,20}}{state}\b", stream="scheduler",
+        )
+        for state in ("Evicted", "OOMKilled", "CrashLoopBackOff")
+    ),
     _fact("pod", "pod/", r"\bpod/(?P<host>[a-z0-9][a-z0-9.\-]{0,62})\b", stream="scheduler"),
 )

@@ -67,6 +67,10 @@ def test_collapsed_scale() -> None:
     assert [(f.kind, f.line) for f in found] == [("scale_collapse", 5)]
 
 
+def test_scale_of_denormals_needs_no_history() -> None:
+    assert kinds(series([2.0e-320, 2.0e-320, 1.0e-320], "loss scale")) == ["scale_collapse"]
+
+
 def megatron(losses: Sequence[float | None], skipped: int = 0, nan: int = 0) -> list[Series]:
     lines = [
         f" iteration {i:8d}/     500 | consumed samples: {64 * i:12d} |"

@@ -321,6 +321,14 @@ FORMS: list[tuple[str, str, dict[str, Any]]] = [
     ("2031-05-06 10:00:01,500 - app - WARNING - text", "text", {"level": "WARNING", "time": STAMP + 0.5, "clock": "local"}),
     ("05/06/2031 10:00:01 - INFO - __main__ - text", "__main__ - text", {"level": "INFO", "time": STAMP, "clock": "local"}),
     ("[06/06 07:08:11 d2.utils.events]: text", "text", {"time": JUNE6 + 25691, "clock": "month-day"}),
+    *[
+        (
+            f"train-worker-3   0/1   {state}   0   19h",
+            f"train-worker-3   0/1   {state}   0   19h",
+            {"host": "train-worker-3", "stream": "scheduler"},
+        )
+        for state in ("Evicted", "OOMKilled", "CrashLoopBackOff")
+    ],
     # rarer rows
     ("[2031-05-06T10:00:01Z] fa88a9df || text", "text", {"time": STAMP, "clock": "utc"}),
     (
