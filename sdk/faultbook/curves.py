@@ -173,10 +173,10 @@ def _norm_rise(s: Series, series: Sequence[Series]) -> float:
 def _scale_collapse(s: Series, series: Sequence[Series]) -> CurveFinding | None:
     """A dynamic loss scale that fell to 1 or less and stayed there to the end.
 
-    One below 0.001 needs no history: no scaler is set there by hand. A scale that is constant (bf16, static) is none; the search downward at the start is none,
-    since it stops far above 1.
+    One below 0.001 needs no history: no scaler is set there by hand. A scale that is constant (bf16,
+    static) is none; the search downward at the start is none, since it stops far above 1.
     """
-    if s.role != "loss_scale" or len(s.values) < 4:
+    if s.role != "loss_scale" or len(s.values) < 3:
         return None
     top = max((v for v in s.values if math.isfinite(v)), default=0.0)
     first = len(s.values)
