@@ -18,7 +18,8 @@ _RESTART = re.compile(r"Worker group \w+\. \d+/\d+ attempts left; will restart w
 _BANNER = re.compile(r"\bworld[_ ]?size[ =:]+\d+.{0,80}\brank[ =:]+\d+.{0,80}\bpid[ =:]+(?P<pid>\d{1,9})", re.IGNORECASE)
 _FAILED = re.compile(r"\(exitcode: -?\d+\) local_rank: \d+|Sending process \d+ closing signal")
 _JOB = re.compile(
-    r"^(?:\+ (?:srun|torchrun|python|accelerate|deepspeed)\b|SLURM_JOB_ID[=:]|Starting job \d|Job \d+ started|={3,} ?(?:job|run) )"
+    r"^(?:\+ (?:srun|torchrun|python|accelerate|deepspeed)\b|SLURM_JOB_ID[=:]|Starting job \d"
+    r"|Job \d+ started|={3,} ?(?:job|run) )"
     r"|\bsubmit(?:ted)? batch job \d",
     re.IGNORECASE,
 )

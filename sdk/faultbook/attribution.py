@@ -46,7 +46,8 @@ _ABOUT = re.compile(
     r"|Terminating process \d|Killing subprocess \d|death signal|will restart worker group"
 )
 _FIELD = re.compile(
-    r"\b(?P<key>world[_ ]?size|local[_ ]rank|global[_ ]rank|rank|pid|host(?:name)?|node)[ \"']{0,2}[=:] ?[\"']?(?P<value>[\w.\-]{1,80})",
+    r"\b(?P<key>world[_ ]?size|local[_ ]rank|global[_ ]rank|rank|pid|host(?:name)?|node)[ \"']{0,2}"
+    r"[=:] ?[\"']?(?P<value>[\w.\-]{1,80})",
     re.IGNORECASE,
 )
 _MEMBER = re.compile(r"GLOBAL_RANK: (?P<rank>\d+), MEMBER: \d+/(?P<world>\d+)")

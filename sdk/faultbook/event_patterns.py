@@ -61,8 +61,7 @@ _COMMUNICATION = (
     _event("peer_closed", "cascade", "Connection closed by peer",
            r"Connection closed by peer \["),
     _event("peer_reset", "cascade", ("Read error [", "Write error ["),
-           r"(?:Read|Write) error \[[^\]]{0,60}\]:\d{1,6}: (?P<error>[A-Z][a-z]{2,20}"
-           r" [a-z ]{2,40})"),
+           r"(?:Read|Write) error \[[^\]]{0,60}\]:\d{1,6}: (?P<error>[A-Z][a-z]{2,20} [a-z ]{2,40})"),
     _event("peer_refused", "cascade", "SO_ERROR",
            r"SO_ERROR: (?P<error>[A-Z][a-z ]+)"),
     _event("full_mesh_failed", "cascade", "connectFullMesh failed",
@@ -80,22 +79,18 @@ _COMMUNICATION = (
            r"(?:watchdog got stuck|[Hh]eartbeat monitor timed out)"),
     _event("watchdog_exception", "cascade", "watchdog thread terminated with exception",
            r"watchdog thread terminated with exception: (?P<message>.*)",
-           (r"\[PG (?:ID )?(?P<group>\d+)(?: PG GUID [^ \]]*)?(?: \([^)]*\))? Rank "
-            r"(?P<group_rank>\d+)\]",
+           (r"\[PG (?:ID )?(?P<group>\d+)(?: PG GUID [^ \]]*)?(?: \([^)]*\))? Rank (?P<group_rank>\d+)\]",
             r"\[Rank (?P<printed_rank>\d+)\]")),
     _event("dump_signal", "cascade", "dump signal",
-           r"(?:Received a|Observed flight recorder) dump signal(?: due to a collective timeout)?"
-           r"(?: from +(?:another )?rank)?(?: (?P<detector>\d+))?"),
+           r"(?:Received a|Observed flight recorder) dump signal(?: due to a collective timeout)?(?: from "
+           r"+(?:another )?rank)?(?: (?P<detector>\d+))?"),
     _event("communicator_aborted", "cascade", "communicator was aborted on rank",
            r"communicator was aborted on rank (?P<aborted>\d+)"),
-    _event("nccl_error", "cascade", ("ncclRemoteError",
-            "ncclSystemError",
-            "ncclInternalError",
-            "ncclUnhandledCudaError",
-            "ncclInvalidUsage",
-            "NCCL error in"),
-           r"(?P<error>ncclRemoteError|ncclSystemError|ncclInternalError|ncclUnhandledCudaError|nc"
-           r"clInvalidUsage|NCCL error in)"),
+    _event("nccl_error", "cascade",
+           ("ncclRemoteError", "ncclSystemError", "ncclInternalError", "ncclUnhandledCudaError",
+            "ncclInvalidUsage", "NCCL error in"),
+           r"(?P<error>ncclRemoteError|ncclSystemError|ncclInternalError|ncclUnhandledCudaError"
+           r"|ncclInvalidUsage|NCCL error in)"),
     _event("nccl_recv_failed", "cascade", "Call to recv from",
            r"Call to recv from (?P<peer>[^ ]+) failed"),
     _event("nccl_completion_error", "cascade", "Got completion from peer",
@@ -108,8 +103,8 @@ _COMMUNICATION = (
            r"Mismatched collective.*around rank (?P<named>\d+)"),
     _event("fingerprint_mismatch", "cascade", "Detected mismatch between collectives on ranks",
            r"Detected mismatch between collectives on ranks\. Rank (?P<self_rank>\d+) is running "
-           r"(?:collective: )?(?P<self_text>.*?), but Rank (?P<peer_rank>\d+) is running (?:collec"
-           r"tive: )?(?P<peer_text>.*)"),
+           r"(?:collective: )?(?P<self_text>.*?), but Rank (?P<peer_rank>\d+) is running (?:collective: )?"
+           r"(?P<peer_text>.*)"),
     _event("barrier_failed", "cascade", "failed to pass monitoredBarrier",
            r"Ranks? (?P<missing>\d[\d, ]*) failed to pass monitoredBarrier",
            (r"\[Rank (?P<printed_rank>\d+)\]",)),
@@ -127,8 +122,7 @@ _COMMUNICATION = (
     _event("store_connect", "cascade", "client socket has",
            r"client socket has (?:timed out after \d{1,9} ?m?s|failed to connect)",
            (r"trying to connect to \(?(?P<remote>[\w.\-]{1,100})[,:] ?(?P<port>\d{1,5})",
-            r" to (?:any )?(?:network address of )?\((?P<remote>[\w.\-]{1,100}), "
-            r"(?P<port>\d{1,5})\)")),
+            r" to (?:any )?(?:network address of )?\((?P<remote>[\w.\-]{1,100}), (?P<port>\d{1,5})\)")),
     _event("store_address", "cascade", "cannot be retrieved",
            r"network addresses of \((?P<remote>[\w.\-]+), (?P<port>\d+)\) cannot be retrieved"),
     _event("store_timeout", "cascade", ("waitForInput", "Socket Timeout"),
@@ -145,7 +139,8 @@ _COMMUNICATION = (
            r"/task:(?P<task>\d+) heartbeat timeout"),
     _event("jax_unavailable", "cascade", "UNAVAILABLE",
            r"UNAVAILABLE: "),
-    _event("actor_died", "cascade", ("ActorDiedError", "EngineDeadError", "RayActorError", "WorkerCrashedError"),
+    _event("actor_died", "cascade",
+           ("ActorDiedError", "EngineDeadError", "RayActorError", "WorkerCrashedError"),
            r"(?P<error>ActorDiedError|EngineDeadError|RayActorError|WorkerCrashedError)"),
     _event("shm_broadcast", "cascade", "No available shared memory broadcast block",
            r"No available shared memory broadcast block", (), True),
@@ -170,8 +165,7 @@ _LAUNCHER = (
     _event("agent_signal", "confirmation", "got signal:",
            r"SignalException: Process \d+ got signal: (?P<signal>\d+)"),
     _event("group_restarted", "teardown", "attempts left; will restart",
-           r"Worker group (?P<state>\w+)\. (?P<left>\d+)/(?P<restarts>\d+) attempts left; will res"
-           r"tart"),
+           r"Worker group (?P<state>\w+)\. (?P<left>\d+)/(?P<restarts>\d+) attempts left; will restart"),
     _event("summary_head", "confirmation", "Root Cause (first observed failure)",
            r"Root Cause \(first observed failure\)"),
     _event("spawn_exit", "confirmation", "terminated with exit code",
@@ -186,8 +180,8 @@ _LAUNCHER = (
     _event("composer_crash", "confirmation", "crashed with exit code",
            r"Rank (?P<named>\d+) crashed with exit code (?P<exitcode>-?\d+)"),
     _event("mpi_exit", "confirmation", "noticed that process rank",
-           r"noticed that process rank (?P<named>\d+) with PID (?P<pid>\d+) on node "
-           r"(?P<node>[^ ]+) exited on signal (?P<signal>\d+)"),
+           r"noticed that process rank (?P<named>\d+) with PID (?P<pid>\d+) on node (?P<node>[^ ]+) "
+           r"exited on signal (?P<signal>\d+)"),
     _event("mpi_exit_code", "confirmation", "Process name: [[",
            r"Process name: \[\[\d+,\d+\],(?P<named>\d+)\]"),
     _event("srun_task", "confirmation", "srun: error:",
@@ -224,10 +218,8 @@ _OUTSIDE = (
            (r" ON (?P<node>[\w.\-]+) ",)),
     _event("cancelled", "confirmation", "CANCELLED AT",
            r"(?:ON (?P<node>[\w.\-]+) )?CANCELLED AT (?P<when>[^ *]+)(?: \*\*\*| ?$)"),
-    _event("preempted", "confirmation", ("preempted",
-            "preemption notice",
-            "preemption signal",
-            "received preemption",
+    _event("preempted", "confirmation",
+           ("preempted", "preemption notice", "preemption signal", "received preemption",
             "received a preemption"),
            r"(?:job|instance|node|pod|[Ww]orker|VM) .{0,40}(?:was |has been |is being )?preempted"
            r"|[Pp]reemption (?:notice|signal)(?: received)?|received (?:a )?preemption", (), True),
@@ -278,23 +270,24 @@ _OWN_FAULT = (
            (r"[Rr]ank (?P<named>\d+)[:, ]",)),
     _event("address_in_use", "root", ("EADDRINUSE", "ddress already in use"),
            r"(?:EADDRINUSE|[Aa]ddress already in use)"),
-    _event("handled", "root", ("skip", "dropping", "dropped", "ignor", "discard", "continu", "retry", "recover", "caught", "handled"),
-           r"(?:(?:skip|skipp?ed|skipping|dropping|dropped|ignoring|discard\w{0,4})\b.{0,40}\b(?:b"
-           r"atch|step|sample|update|record|micro-?batch|iteration|shard|gradient|sync|reduction)|"
-           r"out of memory.{0,80}(?:skip|continu|retry|recover)|(?:caught|handled|recovered from)"
-           r" .{0,60}(?:error|exception|memory)|\b(?:error|exception|nan|inf|non-finit"
-           r"e)\b.{0,60}\b(?:skipping|skipped|continuing|ignored))", (), True),
+    _event("handled", "root",
+           ("skip", "dropping", "dropped", "ignor", "discard", "continu", "retry", "recover",
+            "caught", "handled"),
+           r"(?:(?:skip|skipp?ed|skipping|dropping|dropped|ignoring|discard\w{0,4})\b.{0,40}\b(?:batch"
+           r"|step|sample|update|record|micro-?batch|iteration|shard|gradient|sync|reduction)"
+           r"|out of memory.{0,80}(?:skip|continu|retry|recover)|(?:caught|handled"
+           r"|recovered from) .{0,60}(?:error|exception|memory)|\b(?:error|exception|nan|inf"
+           r"|non-finite)\b.{0,60}\b(?:skipping|skipped|continuing|ignored))", (), True),
 )
 # fmt: on
 
 # fmt: off
 _ADVICE_AND_NOISE = (
-    _event("advice", "advice", ("For debugging consider passing",
-            "TORCH_USE_CUDA_DSA",
-            "To enable traceback see",
+    _event("advice", "advice",
+           ("For debugging consider passing", "TORCH_USE_CUDA_DSA", "To enable traceback see",
             "Check rank 0 logs for faulty rank"),
-           r"(?:For debugging consider passing|Compile with `?TORCH_USE_CUDA_DSA|To enable traceba"
-           r"ck see|[Cc]heck rank 0 logs for faulty rank)"),
+           r"(?:For debugging consider passing|Compile with `?TORCH_USE_CUDA_DSA|To enable traceback see"
+           r"|[Cc]heck rank 0 logs for faulty rank)"),
     _event("typically_caused", "advice", "This is typically caused by",
            r"This is typically caused by"),
     _event("should_dump_flag", "teardown", "should dump",

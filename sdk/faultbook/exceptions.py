@@ -95,6 +95,13 @@ class Raised:
     def kind(self) -> Kind:
         return classify(self)
 
+    @property
+    def headline(self) -> str:
+        """`ValueError: bad record 9`, in one short line."""
+        first = self.cause.message.strip().split("\n")[0]
+        name = last_name(self.cause.type)
+        return f"{name}: {first}"[:160] if first else name
+
 
 class Text(NamedTuple):
     """What the reader needs of a record: line number and text without prefix, indentation kept."""

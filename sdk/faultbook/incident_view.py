@@ -93,7 +93,7 @@ def first_abnormal(case: Case, answer: Initiating | None) -> Mapping[str, Any] |
     spots: list[tuple[bool, float, int, int, int | None, str]] = []
     for raised in case.raised:
         if raised.origin == "log" and raised.kind not in ("launcher",):
-            text = f"{raised.cause.type}: {raised.cause.message}".split("\n")[0][:300]
+            text = raised.headline
             spots.append(
                 (
                     raised.rank != (answer.rank if answer else None),
@@ -148,9 +148,7 @@ def timeline(case: Case) -> tuple[Mapping[str, Any], ...]:
                     {
                         "rank": raised.rank,
                         "time": raised.time,
-                        "what": f"{raised.cause.type.rsplit('.', 1)[-1]}: {raised.cause.message.strip().splitlines()[0] if raised.cause.message.strip() else ''}"[
-                            :160
-                        ],
+                        "what": raised.headline,
                     },
                 )
             )

@@ -183,7 +183,7 @@ def own_fault(case: Case) -> Initiating | None:
         return None
     if len(faults) == 1:
         number, raised = next(iter(faults.items()))
-        return rank(number, f"rank {number} alone raised an error of its own: {said(raised)}", "strong")
+        return rank(number, f"rank {number} alone raised an error of its own: {raised.headline}", "strong")
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for number, raised in faults.items():
         groups[signature(raised)].append(number)
@@ -193,7 +193,7 @@ def own_fault(case: Case) -> Initiating | None:
     if earliest is not None:
         return rank(
             earliest,
-            f"several ranks failed in different ways; rank {earliest} first: {said(faults[earliest])}",
+            f"several ranks failed in different ways; rank {earliest} first: {faults[earliest].headline}",
             "medium",
         )
     sizes = sorted(groups.values(), key=len)
@@ -223,15 +223,15 @@ def _same_everywhere(case: Case, faults: Mapping[int, Raised]) -> Initiating:
                     "node",
                     None,
                     node,
-                    f"the same error on all ranks of {node} and nowhere else: {said(sample)}",
+                    f"the same error on all ranks of {node} and nowhere else: {sample.headline}",
                     "medium",
                 )
     lost = set(case.ranks_with("communication")) - set(faults)
     if lost and len(faults) * 2 < len(case.world):
         return unknown(
-            "ranks " + ", ".join(map(str, sorted(faults))) + f" raised the same error ({said(sample)}), others did not"
+            "ranks " + ", ".join(map(str, sorted(faults))) + f" raised the same error ({sample.headline}), others did not"
         )
-    return Initiating("all", None, None, f"the same error on {len(faults)} ranks: {said(sample)}", "strong")
+    return Initiating("all", None, None, f"the same error on {len(faults)} ranks: {sample.headline}", "strong")
 
 
 def signature(raised: Raised) -> tuple[str, ...]:
@@ -258,11 +258,6 @@ def _earliest(case: Case, faults: Mapping[int, Raised]) -> int | None:
             return None
     ordered = sorted((t, r) for r, t in times.items())
     return ordered[0][1] if ordered[1][0] - ordered[0][0] >= 1.0 else None
-
-
-def said(raised: Raised) -> str:
-    message = raised.cause.message.strip().split("\n")[0]
-    return f"{last_name(raised.cause.type)}: {message}"[:160] if message else last_name(raised.cause.type)
 
 
 FAULT_LINES = {

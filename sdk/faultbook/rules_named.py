@@ -9,7 +9,7 @@ from . import flight_recorder
 from .case_facts import Confidence, rank, unknown
 from .evidence import SIGNAL_WORDS, Case
 from .model import Event, Initiating
-from .rules_fault import aborted_by_gloo, said, signature
+from .rules_fault import aborted_by_gloo, signature
 
 
 def named_by_barrier(case: Case) -> Initiating | None:
@@ -128,7 +128,7 @@ def launcher_failed(case: Case) -> Initiating | None:
                 "outside",
                 None,
                 raised.node,
-                f"the launcher failed before any rank started: {said(raised)}",
+                f"the launcher failed before any rank started: {raised.headline}",
                 "medium",
             )
     return None
@@ -141,12 +141,12 @@ def nobody_named(case: Case) -> Initiating | None:
         return None
     if len(case.world) <= 1:
         only = case.world[0] if case.world else None
-        return rank(only, f"the only process raised {said(anonymous[0])}", "strong") if only is not None else None
+        return rank(only, f"the only process raised {anonymous[0].headline}", "strong") if only is not None else None
     signatures = Counter(signature(r) for r in anonymous)
     ((_, most),) = signatures.most_common(1)
     if len(signatures) == 1 and most >= 2:
-        return Initiating("all", None, None, f"{most} processes raised the same error: {said(anonymous[0])}", "medium")
-    return unknown(f"{said(anonymous[0])}: no line says which rank raised it")
+        return Initiating("all", None, None, f"{most} processes raised the same error: {anonymous[0].headline}", "medium")
+    return unknown(f"{anonymous[0].headline}: no line says which rank raised it")
 
 
 def last_word_of_launcher(case: Case) -> Initiating | None:

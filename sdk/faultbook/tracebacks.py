@@ -57,7 +57,8 @@ _FATAL_THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*most recent
 
 
 _RECORD_HEAD = re.compile(
-    r"^(?:\[?\d{4}-\d\d-\d\d[ T_]|[VIWEC]\d{3,4} \d\d:|\[[VIWEC]\d{3,4} |(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)\b|srun: |slurmstepd"
+    r"^(?:\[?\d{4}-\d\d-\d\d[ T_]|[VIWEC]\d{3,4} \d\d:|\[[VIWEC]\d{3,4} |(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)\b"
+    r"|srun: |slurmstepd"
     r"|={8,}|-{20,}|\{'|\{\"|terminate called|Fatal Python|Exception raised from|frame #)"
 )
 

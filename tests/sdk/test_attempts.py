@@ -1,5 +1,7 @@
 """Restarts and appended jobs in one file."""
 
+# ruff: noqa: E501 - log lines are quoted whole
+
 from __future__ import annotations
 
 from faultbook import attempts, attribution

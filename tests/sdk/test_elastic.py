@@ -1,5 +1,7 @@
 """Error files of all writers, and the summary blocks of torchelastic."""
 
+# ruff: noqa: E501 - log lines are quoted whole
+
 from __future__ import annotations
 
 import json
@@ -46,7 +48,7 @@ Root Cause (first observed failure):
   ValueError: bad record 9
   
 ============================================================
-"""  # noqa: W291, W293 - as torchelastic prints it
+"""
 
 
 def texts(text: str) -> list[Text]:

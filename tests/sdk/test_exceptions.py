@@ -1,5 +1,7 @@
 """Tracebacks out of logs, in every form in which they arrive."""
 
+# ruff: noqa: E501 - log lines are quoted whole
+
 from __future__ import annotations
 
 import subprocess

@@ -1,5 +1,7 @@
 """Flight recorder dumps: safe loading, and the first call on which members differ."""
 
+# ruff: noqa: E501 - log lines are quoted whole
+
 from __future__ import annotations
 
 import json

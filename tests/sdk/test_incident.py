@@ -1,5 +1,7 @@
 """Who started it: every exception to the order of evidence, and the cases that mislead simple readers."""
 
+# ruff: noqa: E501 - log lines are quoted whole
+
 from __future__ import annotations
 
 import json

@@ -1,5 +1,7 @@
 """Completion, last steps and phases as frameworks print them."""
 
+# ruff: noqa: E501 - log lines are quoted whole
+
 from __future__ import annotations
 
 import pytest
