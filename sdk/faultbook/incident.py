@@ -7,7 +7,7 @@ records. The decision itself is the ordered list in `rules`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from . import attempts, attribution, elastic, evidence, flight_recorder, incident_view, rules, rules_fault
@@ -57,6 +57,8 @@ class Incident:
     """`exceptions.Raised` of the deciding attempt, for the diagnosis to read."""
     events: tuple[Event, ...] = ()
     ranks: tuple[int, ...] = ()
+    phases: Mapping[int, str] = field(default_factory=dict)
+    """What each rank announced after its last step (a save, an evaluation, the end of its data), if it did."""
 
 
 def from_sources(sources: Sequence[Source], texts: Texts | None = None) -> Incident:
@@ -129,10 +131,12 @@ def _learn_from_summaries(records: Sequence[Record], known: Attribution) -> None
                 if failure.rank is None:
                     continue
                 known.seen_ranks.add(failure.rank)
+                # Banner and summary may name one machine differently; the first name stays.
+                node = known.rank_node.get(failure.rank, failure.host)
                 if failure.local_rank is not None:
-                    known.local_rank.setdefault((failure.host, failure.local_rank), failure.rank)
-                if failure.host:
-                    known.rank_node.setdefault(failure.rank, failure.host)
+                    known.local_rank.setdefault((node, failure.local_rank), failure.rank)
+                if node:
+                    known.rank_node.setdefault(failure.rank, node)
 
 
 def _failed(case: Case) -> bool:
@@ -280,4 +284,5 @@ def _incident(
         exceptions=tuple(case.raised),
         events=tuple(case.events),
         ranks=case.world,
+        phases={r: p.phase for r, p in case.progress.ranks.items() if r is not None and p.phase},
     )

@@ -120,9 +120,15 @@ def ordered(found: Sequence[Candidate], catalog: Catalog) -> list[Candidate]:
             groups.append([candidate])
     result = [c for group in groups for c in sorted(group, key=lambda c: _specificity(c, group))]
     # A hub that was reached through one of its causes adds nothing as an answer of its own: it goes behind.
-    present = {c.slug for c in result if c.order == 0}
-    hubs = {a for c in result if c.slug in present for a in c.entry.get("ancestors", ())}
+    hubs = {c.slug for c in result if any(_explains(d, c) for d in result)}
     return [c for c in result if c.slug not in hubs] + [c for c in result if c.slug in hubs]
+
+
+def _explains(cause: Candidate, hub: Candidate) -> bool:
+    """The cause belongs to the hub and its evidence is no weaker."""
+    if hub.slug not in cause.entry.get("ancestors", ()):
+        return False
+    return cause.order == 0 or (cause.recovered, cause.order, cause.elsewhere) <= (hub.recovered, hub.order, hub.elsewhere)
 
 
 def _same_event(first: Candidate, other: Candidate) -> bool:
