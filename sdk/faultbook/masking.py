@@ -20,7 +20,7 @@ _NAMED = (
     r"|GITHUB_TOKEN|GH_TOKEN|ACCESS_TOKEN|SESSION_TOKEN|REFRESH_TOKEN|PRIVATE_KEY|CREDENTIALS?)[A-Z0-9_]*)"
 )
 _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
-    # a private key: its body lines, each kept as a line
+    # lines of a private key whose beginning is elsewhere
     (re.compile(r"(?m)^([^\n]{0,80}?)\b(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{76})(?=\r?$)"), rf"\1{MASK}"),
     (re.compile(r"\bhf_[A-Za-z0-9]{16,}"), f"hf_{MASK}"),
     (re.compile(r"\bsk-(?:ant-|proj-|or-)?[A-Za-z0-9_-]{16,}"), f"sk-{MASK}"),
@@ -40,6 +40,7 @@ _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(--(?:[a-z-]*(?:token|password|secret|api-?key))[ =])(?!<)[^\s'\"-][^\s'\"]{5,}", re.I), rf"\1{MASK}"),
     (re.compile(r"\b[A-Za-z0-9][\w.+-]{0,63}@(?!\d)(?:[A-Za-z0-9-]{1,63}\.){1,6}[A-Za-z]{2,18}\b(?![:/]\w)"), "<e-mail>"),
 )
+_PRIVATE_KEY = re.compile(r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)([^-]{1,20000})")
 _HINTS = re.compile(
     r"hf_|sk-|gh[pousr]_|github_|glpat|xox|npm_|pypi-|dckr|nvapi|tskey|AKIA|ASIA|AROA|AIDA|AIza|eyJ|bearer|basic|token"
     r"|wandb|biases|netrc|api|login|://|sig|key|pass|secret|credential|@|[A-Za-z0-9+/]{64}", re.I,
@@ -50,6 +51,7 @@ def mask_secrets(text: str) -> str:
     """The text without credentials and e-mail addresses; lines stay lines."""
     if not _HINTS.search(text):
         return text
+    text = _PRIVATE_KEY.sub(lambda match: match[1] + re.sub(r"[^\r\n]+", MASK, match[2]), text)
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text
@@ -65,11 +67,11 @@ _IPV6 = re.compile(r"(?<![\w:.])(?P<ip>(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{1,4}"
                    r"|(?:[0-9a-f]{1,4}:){1,6}:(?:[0-9a-f]{1,4}:){0,5}[0-9a-f]{1,4}|::ffff:[\d.]+)(?![\w:.])", re.I)
 _HOSTS: tuple[re.Pattern[str], ...] = (
     # where logs name a host: NCCL's host:pid:tid, torchelastic's block, schedulers, pdsh and journald prefixes, URLs
-    re.compile(r"(?m)^(?P<before>(?:\[?[\d T:.,-]+\]?[ ]+)?(?:\d+: )?)(?P<host>[A-Za-z][\w.-]*):\d+:\d+ \["),
+    re.compile(r"(?m)^(?P<before>(?:\[?[\d T:.,-]{1,40}\]?[ ]{1,4})?(?:\d{1,6}: )?)(?P<host>[A-Za-z][\w.-]*):\d+:\d+ \["),
     re.compile(r"(?P<before>\b(?:host(?:name)?|node(?:name|list)?|master_addr|machine|instance|server)['\"]?\s*[:=]\s*['\"]?)"
                r"(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)", re.I),
     re.compile(r"(?P<before>\b(?:slurmstepd-|srun: error: |on node |ON |from node |Node ))(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)"),
-    re.compile(r"(?P<before>\w+@)(?P<host>[A-Za-z][\w.-]+)(?=:|\b)"),
+    re.compile(r"(?P<before>(?<=\w)@)(?P<host>[A-Za-z][\w.-]+)(?=:|\b)"),
     re.compile(r"(?m)^(?P<before>[A-Z][a-z]{2} +\d+ [\d:]{8} )(?P<host>[A-Za-z][\w.-]*)(?= )"),
     re.compile(r"(?<![\w.@/-])(?P<before>)(?P<host>[A-Za-z][\w-]*(?:\.[\w-]+)*\.(?:internal|local|cluster|lan|intra|corp|svc|compute))\b"),
     re.compile(r"(?P<before>\[)(?P<host>[A-Za-z][\w.-]+)(?=\]:\d{2,5}\b)"),

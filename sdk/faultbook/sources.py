@@ -99,8 +99,9 @@ def _from_path(name: str, seen: set[tuple[int, int]]) -> list[Source]:
     except (OSError, ValueError) as error:
         raise SourceError(name, reason(error)) from None
     if stat.S_ISDIR(info.st_mode):
-        sources = [s for s in _from_directory(name, seen) if s is not None]
-        if not any(not source.skipped for source in sources):
+        listed = list(_from_directory(name, seen))
+        sources = [s for s in listed if s is not None]
+        if all(source.skipped for source in sources) and len(sources) == len(listed):
             detail = f" ({len(sources)} other files)" if sources else ""
             raise SourceError(name, f"no log in this directory{detail}")
         return sources
@@ -118,8 +119,9 @@ def _from_path(name: str, seen: set[tuple[int, int]]) -> list[Source]:
     return [source]
 
 
-def _from_directory(root: str, seen: set[tuple[int, int]]) -> Iterator[Source]:
-    """Files below a directory, hidden ones left out, each once whatever links say."""
+def _from_directory(root: str, seen: set[tuple[int, int]]) -> Iterator[Source | None]:
+    """Files below a directory, hidden ones left out; None for one that was listed before,
+    under whatever name."""
     visited: set[tuple[int, int]] = set()
     waiting = [root]
     while waiting:
@@ -132,7 +134,8 @@ def _from_directory(root: str, seen: set[tuple[int, int]]) -> Iterator[Source]:
         except OSError as error:
             if folder == root:
                 raise SourceError(root, reason(error)) from None
-            yield Source(0, os.path.relpath(folder, root), "log", folder, skipped=f"cannot be read: {reason(error)}")
+            name = os.path.relpath(folder, root)
+            yield Source(0, name, "log", folder, skipped=f"cannot be read: {reason(error)}")
             continue
         folders = []
         for entry in entries:
@@ -144,8 +147,9 @@ def _from_directory(root: str, seen: set[tuple[int, int]]) -> Iterator[Source]:
                 continue  # a dangling link
             if stat.S_ISDIR(info.st_mode):
                 folders.append(entry.path)
-            elif stat.S_ISREG(info.st_mode) and not _known(info, seen):
-                yield _from_file(entry.path, os.path.relpath(entry.path, root), info.st_size, listed=True)
+            elif stat.S_ISREG(info.st_mode):
+                name = os.path.relpath(entry.path, root)
+                yield None if _known(info, seen) else _from_file(entry.path, name, info.st_size, listed=True)
         waiting += reversed(folders)
 
 
@@ -317,5 +321,6 @@ def _binary(head: bytes) -> str:
     for magic, what in _MAGIC:
         if head.startswith(magic):
             return what
-    control = sum(head.count(bytes([c])) for c in (*range(0, 7), *range(14, 27), 28, 29, 30, 31))
-    return "binary data" if control > max(16, len(head) * 0.1) else ""
+    text = head.lstrip(b"\0")  # a log that was cut in place while it was written begins with NULs
+    control = sum(text.count(bytes([c])) for c in (*range(0, 7), *range(14, 27), 28, 29, 30, 31))
+    return "binary data" if control > max(16, len(text) * 0.05) else ""

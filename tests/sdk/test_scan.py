@@ -317,7 +317,8 @@ def test_a_giant_line_is_matched_around_its_literals_in_any_block_size() -> None
     line = b"[rank2]: " + b"CUDA out of memor, " * 20_000 + b"x CUDA out of memory y " + b"pad " * 50_000 + b"Killed python3"
     data = b"first\n" + line + b"\nlast CUDA out of memory\n"
     reference = Scanner([OOM, KILLED, TRACEBACK]).scan(text_source(data))
-    assert [(hit.line, hit.pattern, len(hit.text) <= 8192) for hit in reference.hits] == [(2, 0, True), (2, 1, True), (3, 0, True)]
+    assert [(hit.line, hit.pattern) for hit in reference.hits] == [(2, 0), (2, 1), (3, 0)]
+    assert all(len(hit.text) <= 8192 for hit in reference.hits)
     assert "x CUDA out of memory y" in reference.hits[0].text
     for block in (10_000, 65_536, 200_000, 1 << 20):
         assert Scanner([OOM, KILLED, TRACEBACK]).scan(text_source(data), block=block) == reference
