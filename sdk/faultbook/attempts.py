@@ -15,7 +15,9 @@ from dataclasses import replace
 from .attribution import Record
 
 _RESTART = re.compile(r"Worker group \w+\. \d+/\d+ attempts left; will restart worker group")
-_BANNER = re.compile(r"\bworld[_ ]?size[ =:]+\d+.{0,80}\brank[ =:]+\d+.{0,80}\bpid[ =:]+(?P<pid>\d{1,9})", re.IGNORECASE)
+_BANNER = re.compile(
+    r"\bworld[_ ]?size[ =:]+\d+.{0,80}\brank[ =:]+(?P<rank>\d{1,7})\b.{0,80}\bpid[ =:]+(?P<pid>\d{1,9})", re.IGNORECASE
+)
 _FAILED = re.compile(r"\(exitcode: -?\d+\) local_rank: \d+|Sending process \d+ closing signal")
 _JOB = re.compile(
     r"^(?:\+ (?:srun|torchrun|python|accelerate|deepspeed)\b|SLURM_JOB_ID[=:]|Starting job \d"
@@ -46,14 +48,15 @@ def boundaries(records: Sequence[Record]) -> list[tuple[int, int]]:
             continue
         banner = _BANNER.search(body) if "pid" in body else None
         new = False
-        if banner and record.rank is not None:
-            known = pids.get(record.rank)
+        rank = record.rank if record.rank is not None or not banner else int(banner["rank"])
+        if banner and rank is not None:
+            known = pids.get(rank)
             new = known is not None and known != banner["pid"]
             if restarted and known is None:
                 new = True
             if new:
                 pids = {}
-            pids[record.rank] = banner["pid"]
+            pids[rank] = banner["pid"]
         elif _JOB.search(body) and failed_at >= 0:
             new, pids = True, {}
         if new:

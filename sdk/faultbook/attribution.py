@@ -85,15 +85,12 @@ class Attribution:
 
     def global_of_local(self, local: int, node: str | None) -> int | None:
         """A local rank as a global one: by the map of its node, or as it is on a single node."""
-        known = self.local_rank.get((node, local)) if node else None
-        if known is None and len({n for n, _ in self.local_rank} - {None}) <= 1 and len(self.nodes) <= 1:
-            known = self.local_rank.get((None, local))
-            if known is None:
-                candidates = {r for (_, loc), r in self.local_rank.items() if loc == local}
-                known = candidates.pop() if len(candidates) == 1 else None
-            if known is None:
-                known = local
-        return known
+        if node is not None and (node, local) in self.local_rank:
+            return self.local_rank[node, local]
+        if len(self.nodes) > 1:
+            return None
+        candidates = {r for (_, number), r in self.local_rank.items() if number == local}
+        return candidates.pop() if len(candidates) == 1 else (None if candidates else local)
 
 
 _PIECE = 1 << 20

@@ -152,7 +152,7 @@ def gather(
     raised: list[Raised] = []
     summaries: list[Summary] = []
     for (source, rank, local, _, host), own in by_writer(records).items():
-        texts = [Text(r.line, r.body, "[rank" in r.text[:160]) for r in own]
+        texts = [Text(r.line, r.body, "[rank" in r.text[:160], r.parsed.level is not None) for r in own]
         blocks = elastic.read_summaries(texts, source)
         summaries.extend(replace(b, attempt=attempt) for b in blocks)
         covered = [(b.first, b.last) for b in blocks]
@@ -304,5 +304,5 @@ def hosts_of(case: Case) -> dict[str, set[int]]:
     for summary in case.summaries:
         for failure in summary.failures:
             if failure.host and failure.rank is not None:
-                found[failure.host].add(failure.rank)
+                found[case.known.rank_node.get(failure.rank, failure.host)].add(failure.rank)
     return dict(found)

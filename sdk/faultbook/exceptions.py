@@ -110,6 +110,8 @@ class Text(NamedTuple):
     body: str
     hooked: bool = False
     """Printed under torch's `[rankN]:` prefix: there a bare exception line is one, also without its traceback."""
+    record: bool = False
+    """A log record of its own (it had a level or a time): it ends the message of an exception."""
 
 
 _LIBRARY = re.compile(
@@ -147,6 +149,8 @@ _COMMUNICATION = re.compile(
 )
 
 
+_CUT_PLACE = re.compile(r"\[/[^\s\]]*$")
+"""`[/__w/pytorch/pyt`: a gloo message in a log that ends there."""
 _COMMUNICATION_TYPES = frozenset(
     {
         "DistBackendError",
@@ -193,7 +197,7 @@ def is_communication(type_name: str, message: str, frames: Sequence[Frame] = ())
         return False
     if name in _CONNECTION_TYPES:
         return any("distributed" in f.file or "multiprocessing" in f.file for f in frames)
-    return bool(_COMMUNICATION.search(message))
+    return bool(_COMMUNICATION.search(message)) or bool(_CUT_PLACE.match(message))
 
 
 def classify(raised: Raised) -> Kind:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 from .case_facts import Confidence, communication_failed, heard, listed, lost, rank, silent_ranks, steps_after, unknown
 from .evidence import Case
-from .exceptions import Frame
+from .exceptions import Frame, Raised
 from .flight_recorder import minority
 from .model import Initiating
 
@@ -17,6 +17,7 @@ _WAITING = re.compile(
 )
 
 
+_RENDEZVOUS = re.compile(r"DistStoreError|wait timeout after|clients joined|client socket has|store based barrier")
 _POINT_TO_POINT = re.compile(r"\b(?:i?send|i?recv|batch_isend_irecv)\w*\(")
 _SUBGROUP = re.compile(r"\bgroup ?= ?(?!None\b|dist\.group\.WORLD|group\.WORLD)")
 
@@ -130,9 +131,14 @@ def handled_error_before(case: Case) -> Initiating | None:
     return None
 
 
+def _in_collective(case: Case) -> dict[int, Raised]:
+    """Ranks that failed inside a collective; at rendezvous frames show a role, not a divergence."""
+    return {r: e for r, e in lost(case).items() if not _RENDEZVOUS.search(f"{e.cause.type}: {e.cause.message}")}
+
+
 def _frames(case: Case) -> dict[int, Frame]:
     found = {}
-    for number, raised in lost(case).items():
+    for number, raised in _in_collective(case).items():
         frame = raised.cause.user_frame
         if frame is not None:
             found[number] = frame
@@ -178,7 +184,7 @@ def in_another_frame(case: Case) -> Initiating | None:
     places = {r: _place(f) for r, f in frames.items()}
     odd = minority(places)
     if not odd:
-        within = {r: lost(case)[r].cause.collective or "" for r in frames if r in lost(case)}
+        within = {r: e.cause.collective or "" for r, e in _in_collective(case).items() if r in frames}
         if len(set(places.values())) == 1 and len(within) >= 3:
             odd = minority(within)
             if len(odd) == 1:

@@ -87,7 +87,7 @@ def one_odd_exit(case: Case) -> Initiating | None:
         signal = exit_.by_signal
         if signal == 6 and (number in lost or aborted_by_gloo(case, number)):
             continue
-        if signal is None and number in lost:
+        if signal is None and (number in lost or case.raised_by(number, "cut")):
             continue
         odd[number] = exit_.code
     by_signal = {r: c for r, c in odd.items() if c < 0 or c > 128}

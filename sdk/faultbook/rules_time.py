@@ -153,8 +153,9 @@ def step_differs(case: Case) -> Initiating | None:
     if not communication_failed(case) and not case.hung:
         return None
     steps = {r: p.last_step for r, p in case.progress.ranks.items() if r is not None and p.last_step is not None}
-    if len(steps) < 3:
-        return None
+    waiting = lost(case)
+    if len(steps) < 3 or not (case.hung or all(r in waiting for r in steps)):
+        return None  # a log that ends without an error may be cut
     odd = minority(steps)
     if len(odd) == 1:
         common = Counter(steps.values()).most_common(1)[0][0]
@@ -205,8 +206,10 @@ def silent_by_elimination(case: Case) -> Initiating | None:
     missing = [r for r in silent if r in case.without_log]
     if missing:
         return unknown(f"no log for rank {listed(missing)}, which may be the one that started it")
-    if len(silent) != 1:
+    if len(silent) != 1 or len(complaining) < 2:
         return None
+    if any(r.kind == "cut" for r in case.raised):
+        return unknown("the log ends within a traceback: what the silent rank printed may be in the part cut off")
     number = silent[0]
     exit_ = case.exits.get(number)
     timed_out = any(e.rank in complaining for e in case.of_kind("gloo_timeout", "watchdog"))

@@ -15,6 +15,8 @@ HANG_STEPS = 10.0
 
 HANG_SECONDS = 2.0
 """…but never less than this."""
+WITHOUT_STEPS = 600.0
+"""The same where no step time is known."""
 
 
 _ORDERED = ("preempted", "time_limit", "run_limit", "node_failed", "evicted")
@@ -135,9 +137,8 @@ def _hang_before(case: Case) -> str:
     if stop is None:
         return ""
     steps = [p.step_seconds for p in case.progress.ranks.values() if p.step_seconds]
-    if stop.silent_for is not None:
-        usual = min(steps) if steps else None
-        limit = max(HANG_SECONDS, HANG_STEPS * usual) if usual is not None else 600.0
+    if stop.silent_for is not None and (steps or stop.silent_for > WITHOUT_STEPS):
+        limit = max(HANG_SECONDS, HANG_STEPS * min(steps)) if steps else WITHOUT_STEPS
         if stop.silent_for > limit:
             return f"silent for {stop.silent_for:.0f} s before it was stopped by {stop.why}"
         return ""

@@ -69,14 +69,15 @@ _WRAPPERS = frozenset({"BackendCompilerFailed", "ExceptionGroup", "BaseException
 _MESSAGE_LINES = 12
 
 
-def unescaped(line: int, body: str, hooked: bool = False) -> Iterator[Text]:
+def unescaped(text: Text) -> Iterator[Text]:
     """A traceback that was written into one line (JSON, wandb, kubectl), as its lines again."""
+    line, body = text.line, text.body
     if "\\n" in body and "Traceback (most recent call last)" in body:
         plain = body.replace("\\r", "").replace("\\n", "\n").replace('\\"', '"').replace("\\t", "\t").replace("\\'", "'")
         for piece in plain.split("\n"):
-            yield Text(line, piece, hooked)
+            yield Text(line, piece, text.hooked)
     else:
-        yield Text(line, body, hooked)
+        yield text
 
 
 class _Reader:
@@ -159,7 +160,7 @@ class _Reader:
         elif self._state == "frames":
             self._feed_frames(line, body)
         else:
-            self._feed_message(line, body)
+            self._feed_message(line, body, text.record)
 
     def _bare(self, line: int, body: str) -> None:
         header = _HEADER.match(body.rstrip())
@@ -208,7 +209,7 @@ class _Reader:
             self._type, self._message = header["type"], [(header["message"] or "")[:4000]]
             self._state, self._last = "message", line
 
-    def _feed_message(self, line: int, body: str) -> None:
+    def _feed_message(self, line: int, body: str, record: bool) -> None:
         name = last_name(self._type)
         frame = _FRAME.match(body)
         if frame and name in _WRAPPERS:  # RayTaskError: the remote frames follow the header
@@ -224,7 +225,7 @@ class _Reader:
             self._type, self._message = header["type"], [(header["message"] or "")[:4000]]
             self._state, self._last = "message", line
             return
-        if _RECORD_HEAD.match(body) or len(self._message) >= _MESSAGE_LINES:
+        if record or _RECORD_HEAD.match(body) or len(self._message) >= _MESSAGE_LINES:
             self._end_part()
             self._state = "idle"
             return
@@ -254,7 +255,7 @@ def read(texts: Iterable[Text]) -> list[Raised]:
     """All exceptions in one writer's lines, in order."""
     reader = _Reader()
     for text in texts:
-        for piece in unescaped(text.line, text.body, text.hooked):
+        for piece in unescaped(text):
             reader.feed(piece)
     reader.end()
     return [Raised(parts=parts, process=process, fatal=fatal, cause=cause_of(parts)) for parts, process, fatal in reader.done]

@@ -460,6 +460,80 @@ def test_spawned_process_with_its_own_traceback() -> None:
     assert named(of_text(text)) == ("rank", 2)
 
 
+def test_a_kill_of_a_worker_process_names_the_rank_that_lost_its_worker() -> None:
+    text = "".join(banner(r) for r in range(4)) + lost(0) + lost(1) + lost(3)
+    text += raised(2, "RuntimeError: DataLoader worker (pid 7788) is killed by signal: Killed.")
+    text += "[ 1843.308145] Out of memory: Killed process 7788 (pt_data_worker) total-vm:1kB\n"
+    assert named(of_text(text)) == ("rank", 2)
+
+
+def test_a_kill_of_a_foreign_process_does_not_hide_a_fault() -> None:
+    text = banner(0, 2) + banner(1, 2) + raised(1, "ValueError: bad record 9") + lost(0)
+    text += "[ 1843.308145] Out of memory: Killed process 99 (mysqld) total-vm:1kB\n"
+    assert named(of_text(text)) == ("rank", 1)
+
+
+def test_a_rank_that_left_early_is_the_one_the_summary_does_not_list() -> None:
+    text = "".join(banner(r) + steps(r, 9) for r in range(4)) + lost(0) + lost(1) + lost(3)
+    text += summary((1, -15, "07"), (3, -15, "07"), (0, 1, "07"), root=0)
+    found = of_text(text)
+    assert (named(found), found.rule) == (("rank", 2), "absent_from_summary")
+
+
+def test_a_caught_and_logged_error_is_not_the_fault_of_a_later_crash() -> None:
+    text = "".join(banner(r) for r in range(3)) + steps(1, 4) + "ERROR:data:read failed, will try again rank=1\n"
+    text += raised(1, "TimeoutError: s3", prefix="[default1]:") + "".join(f"[default1]:{s}\n" for s in steps(1, 9, 5).splitlines())
+    text += raised(2, "ValueError: bad record 9") + lost(0) + lost(1)
+    assert named(of_text(text)) == ("rank", 2)
+
+
+def test_one_rank_still_working_after_the_others_timed_out() -> None:
+    def line(rank: int, clock: str, said: str) -> str:
+        return f"2026-11-30 17:53:{clock} INFO train: {said} rank={rank}\n"
+    text = "".join(banner(r) for r in range(4)) + "".join(line(r, "32,600", "step=9/30 loss=2.1") for r in range(4))
+    text += "".join(lost(r, TIMED_OUT) for r in (1, 2, 3)) + line(0, "41,614", "step=10/30 loss=2.0") + lost(0, CLOSED)
+    assert named(of_text(text)) == ("rank", 0)
+
+
+def test_last_words_of_the_only_rank_that_logs_accuse_nobody() -> None:
+    text = banner(0) + steps(0, 9) + "INFO:train:running evaluation at step 9 rank=0\n"
+    text += "".join(lost(r, TIMED_OUT, line=24, function="evaluate", code="dist.all_gather(parts, total)") for r in (0, 1, 2, 3))
+    assert named(of_text(text)) == ("unknown", None)
+
+
+def test_pipeline_stages_wait_in_different_code_by_design() -> None:
+    text = "".join(banner(r) for r in range(4))
+    for r, code in ((0, "dist.send(x, dst=1)"), (1, "dist.send(x, dst=2)"), (3, "dist.recv(x, src=2)"), (2, "dist.send(x, dst=3)")):
+        text += lost(r, TIMED_OUT, line=10 + (r == 3), function="stage", code=code)
+    assert named(of_text(text)) == ("unknown", None)
+
+
+def test_machines_named_differently_by_banner_and_summary_are_one() -> None:
+    text = "".join(f"[default{r}]:" + banner(r) for r in range(3)) + "".join(
+        f"[default1]:{line}\n" for line in raised(1, "ImportError: libfoo.so.1", prefix="").splitlines())
+    text += sigterm(0, 2) + failed(1, 1) + summary((0, -15, "07"), (2, -15, "07"), (1, 1, "07"), root=1, host="node-0.cluster.local")
+    assert named(of_text(text)) == ("rank", 1)
+
+
+def test_sigterm_passed_on_by_the_scheduler_after_a_failure_is_teardown() -> None:
+    death = "W0304 15:34:07.100000 400 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, shutting down workers\n"
+    text = "".join(banner(r, host=f"node-{r // 2}", local=r % 2) for r in range(4)) + raised(2, "ValueError: bad record 9")
+    text += lost(0) + lost(1) + death
+    assert named(of_text(text)) == ("rank", 2)
+
+
+def test_sigterm_to_the_only_agent_is_outside() -> None:
+    death = "W0304 15:34:07.100000 400 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, shutting down workers\n"
+    text = "".join(banner(r) + steps(r, 5) for r in range(4)) + death + sigterm(0, 1, 2, 3) + lost(2)
+    found = of_text(text)
+    assert named(found) == ("outside", None)
+
+
+def test_a_log_cut_within_a_traceback_accuses_no_silent_rank() -> None:
+    text = "".join(banner(r) for r in range(4)) + lost(0, TIMED_OUT) + lost(1, TIMED_OUT) + "\n".join(lost(2).splitlines()[:4])
+    assert named(of_text(text)) == ("unknown", None)
+
+
 # -- what is not a failure ---------------------------------------------------------------------
 
 def test_a_completed_run_has_no_initiating_rank() -> None:
