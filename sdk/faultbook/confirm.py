@@ -159,16 +159,15 @@ def join(matcher: Matcher, lines: Sequence[bytes]) -> bytes | None:
     first = lines[0]
     if len(lines) < 2 or len(first) < NARROWEST or _NEW_RECORD.match(lines[1]) or not lines[1].strip():
         return None
-    parts = [unframed(first), unframed(lines[1])]
-    for line in lines[2:]:  # more of them only while the lines keep exactly the terminal's width
-        if len(lines[len(parts) - 1]) != len(first) or _NEW_RECORD.match(line):
-            break
-        parts.append(unframed(line))
-    boundary = len(parts[0])
-    for glue in (b"", b" "):
+    used = 2
+    while used < len(lines) and len(lines[used - 1]) == len(first) and not _NEW_RECORD.match(lines[used]):
+        used += 1  # more of them only while the lines keep exactly the terminal's width
+    bare = [unframed(line) for line in lines[:used]]
+    kept = [ANSI.sub(b"", line) for line in lines[:used]]  # blanks at the wrap stay where they were
+    for glue, parts in ((b"", bare), (b" ", bare), (b"", kept)):
         text = glue.join(parts)
         place = matcher.find(text, 0, len(text))
-        if place is not None and place[0] < boundary < place[1]:
+        if place is not None and place[0] < len(parts[0]) < place[1]:
             return text[place[2]:place[3]]
     return None
 

@@ -22,8 +22,8 @@ def head_records(data: bytes, whole: bool) -> tuple[str, ...]:
     lines = data.split(b"\n", HEAD_RECORDS)
     if len(lines) > HEAD_RECORDS or (not whole and len(lines) > 1):
         lines.pop()  # the rest, or a line cut by the limit
-    found = [text for line in lines for text in _redraws(line)]
-    return tuple(found[:HEAD_RECORDS])
+    found = _texts(lines)
+    return tuple(text for _, text in found[:HEAD_RECORDS])
 
 
 def tail_records(data: bytes, lines: int, whole: bool, ends_mid_line: bool) -> tuple[tuple[int, str], ...]:
@@ -34,17 +34,24 @@ def tail_records(data: bytes, lines: int, whole: bool, ends_mid_line: bool) -> t
     if (len(parts) > TAIL_RECORDS or not whole) and len(parts) > 1:
         parts.pop(0)  # the rest, or a line cut by the limit
     first = lines - len(parts) + 1
-    found = [(first + n, text) for n, line in enumerate(parts) for text in _redraws(line)]
-    return tuple(found[-TAIL_RECORDS:])
+    return tuple((first + number, text) for number, text in _texts(parts)[-TAIL_RECORDS:])
+
+
+def _texts(lines: list[bytes]) -> list[tuple[int, str]]:
+    """(index of the line, text) of all records; decoded at once where no line is to be cut."""
+    if max(map(len, lines), default=0) > _CUT:
+        return [(number, text) for number, line in enumerate(lines) for text in _redraws(line)]
+    found: list[tuple[int, str]] = []
+    for number, text in enumerate(b"\n".join(lines).decode("utf-8", "replace").split("\n")):
+        if "\r" in text:
+            found += [(number, record) for record in text.split("\r")[-_REDRAWS:] if record]
+        elif text:
+            found.append((number, text))
+    return found
 
 
 def _redraws(line: bytes) -> list[str]:
     """The last non-empty records of one physical line."""
-    if len(line) <= _CUT:
-        text = line.decode("utf-8", "replace")
-        if "\r" not in text:
-            return [text] if text else []
-        return [record for record in text.split("\r")[-_REDRAWS:] if record]
     return [_text(record) for record in line.rsplit(b"\r", _REDRAWS)[-_REDRAWS:] if record]
 
 

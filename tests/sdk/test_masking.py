@@ -139,7 +139,7 @@ def test_any_text_is_masked_in_bounded_time(text: str) -> None:
     assert Pseudonyms().mask(text).count("\n") == text.count("\n")
 
 
-@pytest.mark.parametrize("unit", ["a", "a.", "a:", "/a", "a@", "1.", "A1_", "://a", "a-", "ab:cd:", "k=", "Bearer a1", " ", "host "])
+@pytest.mark.parametrize("unit", ["a", "a.", "a:", "/a", "a@", "1.", "A1_", "://a", "a-", "ab:cd:", "Bearer a1", " ", "host "])
 def test_a_long_hostile_line_is_masked_in_bounded_time(unit: str) -> None:
     import time
 

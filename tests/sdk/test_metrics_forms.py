@@ -328,6 +328,49 @@ FORMS: list[tuple[str, list[str], dict[str, tuple[list[float], list[float]]]]] =
         ["Memory info of GPU /physical_device:GPU:0: current memory: 0.18, peak memory: 2.55"],
         {"current memory": ([0], [0.18]), "peak memory": ([0], [2.55])},
     ),
+    (
+        "sentences",
+        [
+            "validation loss at iteration 1000 on the validation set | lm loss value: 2.25E+00 | lm loss PPL: 9.5E+00 |",
+            "loss at step 1010 is nan",
+        ],
+        {"validation loss": ([1000], [2.25]), "loss": ([1010], [NAN])},
+    ),
+    (
+        "torchtitan",
+        ["[rank0]:[titan] 2031-05-06 10:00:01,123 - root - INFO - step: 10  loss:  7.125  memory: 45.5GiB(57%)  tps: 7,123"],
+        {"loss": ([10], [7.125]), "memory": ([10], [45.5 * 2**30]), "tps": ([10], [7123])},
+    ),
+    (
+        "torchtune: counters in front of the bar",
+        ["1|10|Loss: 1.25:   1%|          | 10/1000 [00:10<16:30,  1.00s/it]"],
+        {"Loss": ([10], [1.25])},
+    ),
+    (
+        "timm",
+        ["Train: 0 [  50/1251 (  4%)]  Loss: 6.92 (6.93)  Time: 0.500s,  512.00/s  LR: 1.000e-05  Data: 0.010 (0.020)"],
+        {"Loss": ([50], [6.92]), "LR": ([50], [1e-05]), "Data": ([50], [0.01])},
+    ),
+    (
+        "llm.c with z-scores",
+        ["step   10/1000 | loss 5.125 (+1.23z)| norm 1.25 (-0.12z)| lr 1.00e-04 | 123.45 ms"],
+        {"loss": ([10], [5.125]), "norm": ([10], [1.25]), "lr": ([10], [1e-4])},
+    ),
+    (
+        "Composer console, names under a counter",
+        ["[batch=10/1000]:", "\t Train loss/train/total: 7.125"],
+        {"Train loss/train/total": ([10], [7.125])},
+    ),
+    (
+        "boosting",
+        ["[40]\ttraining's binary_logloss: 0.125\tvalid_1's binary_logloss: 0.25"],
+        {"training's binary_logloss": ([40], [0.125]), "valid_1's binary_logloss": ([40], [0.25])},
+    ),
+    (
+        "a temperature beside a loss is a metric",
+        ["Loss: 2.5, val_loss=n/a lr=3.0e-4, Temperature: 0.0001, x=tensor(2.5, device='cuda:0')"],
+        {"Loss": ([0], [2.5]), "Temperature": ([0], [0.0001]), "lr": ([0], [3e-4])},
+    ),
     ("41 wandb sparklines are no numbers", ["wandb:   actor/entropy_loss █▇▇█▆▅▄▃▂▁ 1"], {}),
 ]
 
@@ -368,7 +411,7 @@ def test_hints_admit_every_line_that_holds_a_metric(
 def test_a_rank_prefix_changes_nothing_but_the_rank(
     form: str, lines: list[str], expected: dict[str, tuple[list[float], list[float]]]
 ) -> None:
-    if any("\r" in line for line in lines) or form.startswith(("28", "30")):
+    if form.startswith(("torchtitan", "boosting")) or any("\r" in line for line in lines) or form.startswith(("28", "30")):
         pytest.skip("redraws and heads of their own have no torch prefix")
     plain = read_series(enumerate(lines, 1))
     prefixed = read_series(enumerate(["[rank5]:" + line for line in lines], 1))
