@@ -28,10 +28,9 @@ from faultbook.portable import compile_pattern
 from faultbook.scan import Scanner
 from faultbook.signatures import Pattern
 
-NOUNS = (
-    "collective allreduce watchdog checkpoint optimizer dataloader tokenizer shard tensor gradient scheduler embedding "  # noqa: SIM905
-    "attention pipeline communicator rendezvous heartbeat allocator kernel stream workspace partition bucket barrier"
-).split()
+NOUNS = ("collective", "allreduce", "watchdog", "checkpoint", "optimizer", "dataloader", "tokenizer", "shard", "tensor",
+         "gradient", "scheduler", "embedding", "attention", "pipeline", "communicator", "rendezvous", "heartbeat", "allocator",
+         "kernel", "stream", "workspace", "partition", "bucket", "barrier")
 VERBS = ("caught", "aborted", "timed-out", "mismatched", "overflowed", "exhausted", "diverged", "corrupted", "vanished",
          "stalled", "refused", "dropped")
 
@@ -149,7 +148,8 @@ def run(megabytes: int, counts: tuple[int, ...] = (50, 200, 1000)) -> None:
                 code = (f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import bench_scan, resource\n"
                         "bench_scan.Scanner(bench_scan.patterns(200)).scan(bench_scan._source(sys.argv[1]))\n"
                         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)")
-                peak = subprocess.run([sys.executable, "-c", code, str(folder / name)], capture_output=True, text=True, check=True)
+                command = [sys.executable, "-c", code, str(folder / name)]
+                peak = subprocess.run(command, capture_output=True, text=True, check=True)
                 print(f"peak memory, {name:14s} {int(peak.stdout):6d} MiB")
 
 
