@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import attempts, attribution, elastic, evidence, flight_recorder, incident_view, rules, rules_fault
+from . import attempts, attribution, elastic, evidence, flight_recorder, incident_view, reading, rules, rules_fault
 from .attribution import Attribution, Record
 from .case_facts import listed, lost, steps_after, unknown
 from .elastic import ErrorFile
@@ -63,7 +63,7 @@ class Incident:
 
 def from_sources(sources: Sequence[Source], texts: Texts | None = None) -> Incident:
     """The incident that these sources describe. `texts` reads a source's lines (default: the scanner's reader)."""
-    reader = texts or attribution.read_text
+    reader = texts or reading.texts
     by_index = {s.index: s for s in sources}
     records: list[Record] = []
     error_files: dict[int, ErrorFile] = {}

@@ -79,7 +79,8 @@ _BUSY = (
 )
 _METRICS = re.compile(r"\bloss\b|\blr\b|grad_norm|it/s\b|s/it\b", re.IGNORECASE)
 _NO_ANNOUNCEMENT = re.compile(
-    r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Warning)\b|/gloo/|\[c10d\]|Watchdog|NCCL|^(?:frame #|what\(\))|monitoredBarrier|while waiting"
+    r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Warning)\b|/gloo/|\[c10d\]|Watchdog|NCCL|^(?:frame #|what\(\))"
+    r"|monitoredBarrier|while waiting"
 )
 _SECONDS = re.compile(r"^(?:(?P<h>\d+):)?(?P<m>\d{1,2}):(?P<s>\d\d)$")
 

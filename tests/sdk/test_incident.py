@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from faultbook import incident, sources
+from faultbook import incident, reading, sources
 from faultbook.incident import Incident
 
 CLOSED = "[/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:14762. This is typically caused by"
@@ -553,6 +553,24 @@ def test_a_run_that_is_still_moving_has_no_initiating_rank() -> None:
     found = of_text("".join(banner(r) + steps(r, 12) for r in range(2)))
     assert found.initiating is None
     assert found.progressed and not found.completed
+
+
+# -- large inputs ------------------------------------------------------------------------------
+
+def test_a_large_log_gives_the_answer_of_the_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filler = "".join(steps(r, 3000) for r in range(4))
+    text = "".join(banner(r) for r in range(4)) + filler + raised(2, "ValueError: bad record 9") + lost(0) + filler.replace("step", "note")
+    text += lost(1) + lost(3) + sigterm(0, 1, 3) + failed(2, 1)
+    log = tmp_path / "train.log"
+    log.write_text(text)
+    whole = incident.from_sources(sources.discover([log]))
+    monkeypatch.setattr(reading, "WHOLE", 1000)
+    monkeypatch.setattr(reading, "EDGE", 200)
+    read = reading.texts(sources.discover([log])[0])
+    assert 400 <= len(read) < 2000
+    partly = incident.from_sources(sources.discover([log]))
+    assert partly.initiating == whole.initiating
+    assert named(partly) == ("rank", 2)
 
 
 # -- the value ---------------------------------------------------------------------------------
