@@ -5,8 +5,9 @@ dead network. What tells them apart is the comparison of ranks, which `incident`
 offered to signatures as lines of a virtual source, in this fixed vocabulary and order (documented for authors):
 
     faultbook-incident kind=<what> rank=<r|-> world=<n|-> rule=<rule> [exception=<Type>]
-        [lost=<n> wait=<closed|timeout|mixed>] [doing=<phase>] [others=<phase>] [left=loop] [function=<same|other>]
-        [group=sub] [frame=<function>] [waiting=<function>] [guilty_op=<collective>] [op=<collective>]
+        [lost=<n> wait=<closed|timeout|mixed>] [said=<what>] [handled=alone] [doing=<phase>] [others=<phase>]
+        [left=loop] [function=<same|other>] [group=sub] [frame=<function>] [waiting=<function>]
+        [guilty_op=<collective>] [op=<collective>]
 
 kinds: own_fault (one rank raised, others only lost it), all_fault (the same exception on all ranks),
 signal (one rank died by a signal), desync (ranks at different collectives), silent (one rank was not
@@ -14,7 +15,9 @@ there), hang (stopped from outside after long silence), stopped (ended from outs
 lost counts the ranks that only waited or lost a peer; wait says how that ended for them: connections closed (somebody
 died), time-outs (somebody did not come), or both. doing and others are what the initiating rank and the waiting ones
 stood in, by the names in their own code and by what the rank last announced: training, evaluation, checkpoint,
-preprocessing, end (of the epoch or the run). left=loop: the initiating rank has left the function in whose backward
+preprocessing, end (of the epoch or the run). said is what the initiating rank announced
+after its last step: one of these, data_end (its data is used up) or early_stop. handled=alone: it alone printed that it
+skipped or caught something. left=loop: the initiating rank has left the function in whose backward
 pass the others wait. function says whether both stood in the same function of the user's code.
 """
 
@@ -57,6 +60,10 @@ _PHASES = (
     ),
 )  # fmt: skip
 """Names of a phase in code or in what a rank announces; the first that fits, innermost frame first."""
+_SAID = (
+    ("early_stop", re.compile(r"early[ _-]?stop|stopping early|leaving the loop", re.I)),
+    ("data_end", re.compile(r"exhausted|ran out of|no more|end of (?:data|shard|epoch)|epoch done", re.I)),
+)
 _SUBGROUP = re.compile(r"\bgroup ?= ?(?!None\b|dist\.group\.WORLD|group\.WORLD)")
 
 
@@ -113,6 +120,10 @@ def _details(incident: Incident, rank: int | None) -> dict[str, str]:
         found["wait"] = _wait(others)
     said = incident.phases.get(rank, "") if rank is not None else ""
     doing = phase_of(guilty) if guilty is not None and guilty.kind == "communication" else ""
+    if said and (what := next((name for name, pattern in _SAID if pattern.search(said)), "") or _phase_in(said)):
+        found["said"] = what
+    if rank is not None and {e.rank for e in incident.events if e.kind == "handled"} == {rank}:
+        found["handled"] = "alone"
     basis = incident.initiating.basis if incident.initiating is not None and _busy(incident) else ""
     doing = doing or _phase_in(said) or _phase_in(basis)
     if doing and rank is not None:

@@ -113,6 +113,30 @@ def test_what_a_silent_rank_last_said(said: str, phase: str) -> None:
     assert (found["kind"], found["rank"], found["doing"]) == ("silent", "0", phase)
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("shard shard-00002 exhausted after 3 batches", "data_end"),
+        ("early stopping: no improvement for 3 evaluations", "early_stop"),
+        ("starting evaluation", "evaluation"),
+        ("batch of 16 rows", ""),
+    ],
+)
+def test_what_the_guilty_rank_announced_before_it_waited(line: str, said: str) -> None:
+    text = world() + steps(3) + f"[rank2]: INFO {line}\n"
+    text += raised(2, TIMED_OUT, (156, "main", "finish()"), (144, "finish", "dist.barrier()"), op="barrier")
+    found = facts_of(text + backward(0) + backward(1) + backward(3))
+    assert found["rank"] == "2" and found.get("said", "") == said
+
+
+@pytest.mark.parametrize(("ranks", "alone"), [((2,), True), ((1, 2), False), ((), False)])
+def test_only_one_rank_skipped_something(ranks: tuple[int, ...], alone: bool) -> None:
+    text = world() + steps(3) + "".join(f"[rank{r}]: WARNING loss is nan, skipping batch 4\n" for r in ranks)
+    text += raised(2, TIMED_OUT, (156, "main", "finish()"), (144, "finish", "dist.barrier()"), op="barrier")
+    found = facts_of(text + backward(0) + backward(1) + backward(3))
+    assert (found.get("handled") == "alone") is alone
+
+
 def test_nothing_failed_says_nothing() -> None:
     text = world() + steps(5) + "[rank0]: training finished after 5 steps\n"
     assert facts.lines_of(incident.from_sources(sources.discover(text=text))) == []
