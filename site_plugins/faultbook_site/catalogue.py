@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,6 +71,16 @@ def related(entry: Entry, catalogue: Catalogue) -> list[tuple[str, str]]:
     return list(found.items())
 
 
+def page_key(entry: Entry, catalogue: Catalogue) -> str:
+    """Everything that the page of an entry depends on, as text: itself, and what it says of its neighbours."""
+    refs = {slug for slug, _ in related(entry, catalogue)}
+    refs |= {str(r.get("to")) for r in entry.get("routes") or ()}
+    shown = ("title", "severity", "visibility", "kind", "category")
+    near = {s: [catalogue.by_slug[s].get(k) for k in shown] for s in sorted(refs) if s in catalogue.by_slug}
+    context = [entry, related(entry, catalogue), near, catalogue.repo_url, catalogue.edit_uri]
+    return json.dumps(context, sort_keys=True)
+
+
 def in_order(entries: Iterable[Entry]) -> list[Entry]:
     """By severity, then title."""
     rank = {name: i for i, name in enumerate(SEVERITIES)}
@@ -82,28 +93,35 @@ def words(identifier: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Both halves of one variant, as the proof record has them."""
+
+    variant: str
+    broken: Mapping[str, Any]
+    fixed: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Proof:
-    """What may be claimed about the runs of an entry on one device and variant."""
+    """What may be claimed about the runs of an entry on one device."""
 
     mode: str
     device: str
     date: str
-    versions: Mapping[str, str]
-    variant: str
-    curves: Mapping[str, Mapping[str, Any]]
+    versions: tuple[tuple[str, str], ...]
+    runs: tuple[Run, ...]
 
 
 def proofs(entry: Entry) -> list[Proof]:
-    """Only records that say they are proven; the compiler drops those whose digest is stale."""
-    return [
-        Proof(
-            mode=str(p.get("mode", "")),
-            device=str(p.get("device", "")),
-            date=str(p.get("date", ""))[:10],
-            versions={str(k): str(v) for k, v in (p.get("versions") or {}).items()},
-            variant=str(p.get("variant") or ""),
-            curves=p.get("curves") or {},
+    """Records whose every variant failed as it should and passed when fixed; a stale record is already dropped."""
+    found = []
+    for record in entry.get("proofs") or ():
+        runs = tuple(
+            Run(str(v.get("variant") or ""), v.get("broken") or {}, v.get("fixed") or {}) for v in record.get("variants") or ()
         )
-        for p in entry.get("proofs") or ()
-        if p.get("proven", True) and p.get("mode") in ("real", "simulated", "recorded")
-    ]
+        held = all(r.broken.get("check") is False and r.fixed.get("check") is True for r in runs)
+        if record.get("mode") not in ("real", "simulated", "recorded") or not held or not (runs or record["mode"] == "recorded"):
+            continue
+        versions = tuple((k, str(record[k])) for k in ("torch", "python", "platform") if record.get(k))
+        found.append(Proof(str(record["mode"]), str(record.get("device", "")), str(record.get("date", ""))[:10], versions, runs))
+    return found

@@ -1,62 +1,68 @@
 """Metric curves of the failing and the fixed run as small inline SVG plots, from the proof record.
 
-Accepted per half and series: `[v, v, …]`, `[[step, v], …]` or `{"steps": […], "values": […]}`;
-values may be numbers or the words nan, inf and -inf (JSON has no other way to say them).
+A record holds, per half, a list of `{"name", "rank", "steps", "values"}`; values may be numbers or
+the words nan, inf and -inf (JSON has no other way to say them).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from . import markup
+from .catalogue import Run
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 340, 150, 46, 18, 10, 10
-Point = tuple[float, float]
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 340, 150, 50, 18, 10, 10
+PER_VARIANT = 3
+Line = list[tuple[float, float]]
 
 
-def figures(records: Sequence[tuple[str, Mapping[str, Any]]], most: int = 6) -> list[str]:
-    """One block with a plot per series that the failing run recorded."""
+def figures(runs: Sequence[Run], wanted: Collection[str]) -> list[str]:
+    """A block of plots: the series that signatures look at first. Ranks share a plot."""
     plots: list[str] = []
-    for variant, curves in records:
-        broken, fixed = curves.get("broken") or {}, curves.get("fixed") or {}
-        for name in broken:
-            points = _points(broken[name]), _points(fixed.get(name))
-            if len(points[0]) >= 2 and len(plots) < most:
-                plots.append(_figure(f"{name} ({variant})" if variant else str(name), *points))
-    if not plots:
-        return []
-    return [f'<div class="fb-plots">{"".join(plots)}</div>']
+    for run in runs:
+        broken, fixed = _series(run.broken), _series(run.fixed)
+        names = [n for n in broken if n in wanted] + [n for n in broken if n == "loss" and n not in wanted]
+        if len(runs) == 1 or not plots:
+            names += [n for n in broken if n not in names and len(broken[n]) == 1]
+        for name in names[:PER_VARIANT]:
+            plots.append(_figure(f"{name} ({run.variant})" if run.variant else name, broken[name], fixed.get(name, [])))
+    drawn = "".join(plots)
+    return [f'<div class="fb-plots">{drawn}</div>'] if drawn else []
 
 
-def _points(series: Any) -> list[Point]:
-    if isinstance(series, Mapping):
-        pairs: list[Any] = list(zip(series.get("steps") or (), series.get("values") or (), strict=False))
-    elif isinstance(series, (list, tuple)):
-        pairs = [p if isinstance(p, (list, tuple)) and len(p) == 2 else (i, p) for i, p in enumerate(series)]
-    else:
-        return []
-    out = []
-    for step, value in pairs:
-        try:
-            out.append((float(step), float(value)))
-        except (TypeError, ValueError):
-            continue
-    return out
+def _series(half: Mapping[str, Any]) -> dict[str, list[Line]]:
+    found: dict[str, list[Line]] = {}
+    for curve in half.get("curves") or ():
+        points: Line = []
+        for step, value in zip(curve.get("steps") or (), curve.get("values") or (), strict=False):
+            try:
+                points.append((float(step), float(value)))
+            except (TypeError, ValueError):
+                continue
+        if len(points) >= 2:
+            found.setdefault(str(curve.get("name", "")), []).append(points)
+    return found
 
 
-def _figure(name: str, broken: list[Point], fixed: list[Point]) -> str:
-    finite = [p for p in broken + fixed if math.isfinite(p[1]) and math.isfinite(p[0])]
+def _figure(name: str, broken: list[Line], fixed: list[Line]) -> str:
+    everything = [p for line in broken + fixed for p in line if math.isfinite(p[0])]
+    finite = [p[1] for p in everything if math.isfinite(p[1])]
     if not finite:
         return ""
-    xs, ys = [p[0] for p in finite], [p[1] for p in finite]
-    # Six decades in one plot would flatten everything; a log scale keeps both runs readable.
-    log = min(ys) > 0 and max(ys) / min(ys) > 1000
-    scale = math.log10 if log else float
-    low, high = scale(min(ys)), scale(max(ys))
+    least, most = min(finite), max(finite)
+    above_zero = [v for v in finite if v > 0]
+    # Several decades in one plot would flatten everything; a log scale keeps both runs readable.
+    log = least >= 0 and bool(above_zero) and most / min(above_zero) > 1000
+    floor = max(min(above_zero), most * 1e-9) if log else least
+
+    def scale(value: float) -> float:
+        return math.log10(max(value, floor)) if log else value
+
+    low, high = scale(floor), scale(most)
     span = (high - low) or 1.0
-    first, last = min(xs), max(p[0] for p in broken + fixed if math.isfinite(p[0]))
+    first, last = min(p[0] for p in everything), max(p[0] for p in everything)
     width = (last - first) or 1.0
 
     def x(step: float) -> float:
@@ -65,17 +71,17 @@ def _figure(name: str, broken: list[Point], fixed: list[Point]) -> str:
     def y(value: float) -> float:
         return TOP + (high - scale(value)) / span * (HEIGHT - TOP - BOTTOM)
 
-    def path(points: list[Point], css: str) -> str:
+    def path(points: Line, css: str) -> str:
         runs, pen = [], "M"
         for step, value in _thin(points):
-            if not math.isfinite(value) or (log and value <= 0):
+            if not math.isfinite(value):
                 pen = "M"
                 continue
             runs.append(f"{pen}{x(step):.1f} {y(value):.1f}")
             pen = "L"
         return f'<path class="{css}" d="{"".join(runs)}"/>' if runs else ""
 
-    bad = next((p for p in broken if not math.isfinite(p[1])), None)
+    bad = next((p for line in broken for p in line if not math.isfinite(p[1])), None)
     mark = ""
     if bad is not None:
         at = x(bad[0])
@@ -92,22 +98,24 @@ def _figure(name: str, broken: list[Point], fixed: list[Point]) -> str:
         f'<figure class="fb-plot"><figcaption><code>{label}</code>{" (log scale)" if log else ""}</figcaption>'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{say}">'
         f'<path class="fb-plot__axis" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'
-        f'<text x="{LEFT - 5}" y="{TOP + 8}" text-anchor="end">{max(ys):.3g}</text>'
-        f'<text x="{LEFT - 5}" y="{HEIGHT - BOTTOM}" text-anchor="end">{min(ys):.3g}</text>'
+        f'<text x="{LEFT - 5}" y="{TOP + 8}" text-anchor="end">{most:.3g}</text>'
+        f'<text x="{LEFT - 5}" y="{HEIGHT - BOTTOM}" text-anchor="end">{floor:.3g}</text>'
         f'<text x="{LEFT}" y="{HEIGHT - 4}">step {first:g}</text>'
         f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">{last:g}</text>'
-        f"{path(fixed, 'fb-plot__fixed')}{path(broken, 'fb-plot__broken')}{mark}</svg>"
+        + "".join(path(line, "fb-plot__fixed") for line in fixed)
+        + "".join(path(line, "fb-plot__broken") for line in broken)
+        + f"{mark}</svg>"
         f'<p class="fb-plot__key"><span class="fb-key--broken">fails: {end_broken}</span>'
         + (f'<span class="fb-key--fixed">fixed: {end_fixed}</span>' if fixed else "")
         + "</p></figure>"
     )
 
 
-def _last(points: list[Point]) -> str:
-    return f"{points[-1][1]:.3g}" if points else "none"
+def _last(lines: list[Line]) -> str:
+    return ", ".join(dict.fromkeys(f"{line[-1][1]:.3g}" for line in lines)) or "none"
 
 
-def _thin(points: list[Point], most: int = 160) -> list[Point]:
+def _thin(points: Line, most: int = 160) -> Line:
     """At most `most` points, both ends and every non-finite one kept."""
     if len(points) <= most:
         return points

@@ -18,7 +18,7 @@ SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,120}")
 def files(catalogue: Catalogue, site_url: str, dates: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """(path below the site, content) of every generated file that is no page."""
     for slug, entry in catalogue.by_slug.items():
-        yield f"entries/{slug}.json", json.dumps(entry, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+        yield f"entries/{slug}.json", json.dumps(entry, ensure_ascii=False, sort_keys=True) + "\n"
         yield f"entries/{slug}.md", to_markdown(entry, catalogue)
         for half in ("broken", "fixed"):
             for name, content in logs(entry, half):

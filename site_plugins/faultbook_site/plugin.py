@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +73,16 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
     def on_files(self, files: Files, *, config: MkDocsConfig) -> Files:
         one = self.catalogue
 
-        def add(uri: str, title: str, text: str, meta: dict[str, Any], nav: bool = False) -> None:
+        def add(
+            uri: str, title: str, text: str | Callable[[], str], meta: dict[str, Any], key: str = "", nav: bool = False
+        ) -> None:
             if files.get_file_from_path(uri):
                 return  # a hand-written page of that name wins
-            file = File.generated(config, uri, content=text)
+            file = File.generated(config, uri, content="")
             # Entries stay out of the navigation tree: it would be printed into every page.
             file.inclusion = InclusionLevel.INCLUDED if nav else InclusionLevel.NOT_IN_NAV
-            GeneratedPage(title, file, config, text, meta, self._cache)
+            produce = text if callable(text) else functools.partial(str, text)
+            GeneratedPage(title, file, config, produce, key or produce(), meta, self._cache)
             files.append(file)
 
         add("index.md", "Home", pages.home(one), {"hide": ["navigation", "toc"], "fb": {"page": "home"}}, nav=True)
@@ -93,7 +98,7 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
                 "description": facts["description"],
                 "fb": {"page": "entry", "slug": slug, "jsonld": facts["jsonld"]},
             }
-            add(f"entries/{slug}.md", facts["title"], render(entry, one), meta)
+            add(f"entries/{slug}.md", facts["title"], functools.partial(render, entry, one), meta, cat.page_key(entry, one))
         return files
 
     def on_nav(self, nav: Navigation, *, config: MkDocsConfig, files: Files) -> Navigation:

@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterable
 
 from . import markup
-from .catalogue import Entry, Proof, proofs, words
+from .catalogue import Entry, Proof, proofs
 from .curves import figures
-from .widgets import tabs
+from .widgets import table, tabs
 
 SHOWN_WHOLE = 40  # lines; longer logs are cut around what the signatures matched
-_NONFINITE = re.compile(r"\b[+-]?(?:nan|inf|infinity)\b", re.IGNORECASE)
+# The note of the compiler in a log too long for a page; line numbers after it are not those of the run.
+_LEFT_OUT = re.compile(r"^… [\d,]+ lines left out …$", re.MULTILINE)
 HEAD, TAIL, AROUND, WIDEST = 8, 12, 2, 600
 
 
@@ -44,34 +45,59 @@ def logs(entry: Entry, half: str) -> list[tuple[str, str]]:
 
 
 def matched_lines(entry: Entry, limit: int = 3) -> list[str]:
-    """Lines of the failing run that a signature matched, as printed, each distinct text once."""
+    """Lines of the failing run that a log signature matched, as printed, each distinct text once.
+
+    Where a proof record says on which lines it fired, those; else every line a pattern matches.
+    """
     wanted = patterns(entry)
     seen: dict[str, str] = {}
-    for _, text in logs(entry, "broken"):
-        for line in markup.clean(text).split("\n"):
-            if any(p.search(line) for p in wanted):
+    for name, text in logs(entry, "broken"):
+        fired = set() if _LEFT_OUT.search(text) else set(fired_lines(entry, name, ("log",)))
+        for number, line in enumerate(markup.clean(text).split("\n"), 1):
+            if number in fired or (not fired and any(p.search(line) for p in wanted)):
                 body = re.sub(r"^\[(?:rank|default)\d+\]:\s?", "", line)
                 # Numbers vary from rank to rank; the reader needs each kind of line once.
                 seen.setdefault(re.sub(r"\d+", "0", body)[:120], body[:WIDEST])
     return list(seen.values())[:limit]
 
 
+def fired_lines(entry: Entry, name: str, kinds: tuple[str, ...] = ("log", "metric")) -> list[int]:
+    """1-based lines of a log of the failing run on which signatures fired, as its proof record says."""
+    kind = {s.get("id"): s.get("kind") for s in entry.get("signatures") or ()}
+    for record in proofs(entry):
+        for place, run in enumerate(record.runs):
+            if name in (f"broken-{run.variant}.log", "broken.log" if place == 0 else ""):
+                return [
+                    int(line)
+                    for signature, seen in (run.broken.get("signatures") or {}).items()
+                    if seen.get("fired") and kind.get(signature) in kinds
+                    for line in seen.get("lines") or ()
+                ]
+    return []
+
+
 def metric_lines(entry: Entry) -> list[str]:
-    """Where only numbers tell: the first line with the series, the last good one, the first bad (or last) one."""
-    names = [
+    """Where only numbers tell: the first line with the series, and those on which a signature fired."""
+    names = metric_names(entry)
+    for name, text in logs(entry, "broken"):
+        lines = markup.clean(text).split("\n")
+        at = [n - 1 for n in fired_lines(entry, name, ("metric",)) if n <= len(lines)]
+        if not at or _LEFT_OUT.search(text):
+            continue
+        start = next((i for i, line in enumerate(lines) if any(n in line for n in names)), at[0])
+        return [lines[i][:WIDEST] for i in sorted({start, *at})][:4]
+    return []
+
+
+def metric_names(entry: Entry) -> list[str]:
+    """The series that the metric signatures look at."""
+    return [
         str(name).removeprefix("role:")
         for s in entry.get("signatures") or ()
         if s.get("kind") == "metric"
         for test in [*(s.get("all") or ()), *(s.get("any") or ())]
         for name in test.get("series") or ()
     ]
-    for _, text in logs(entry, "broken"):
-        lines = [x[:WIDEST] for x in markup.clean(text).split("\n") if any(n in x for n in names)]
-        if not lines:
-            continue
-        bad = next((i for i, x in enumerate(lines) if _NONFINITE.search(x)), len(lines) - 1)
-        return list(dict.fromkeys(lines[i] for i in (0, max(0, bad - 1), bad)))
-    return []
 
 
 def section(entry: Entry) -> list[str]:
@@ -84,14 +110,17 @@ def section(entry: Entry) -> list[str]:
     for half, label in (("broken", "Fails"), ("fixed", "Fixed")):
         inside = markup.code(code[half], "python", "repro.py") if code.get(half) else ""
         for name, text in logs(entry, half):
-            inside += log_block(name, text, wanted)
+            inside += log_block(name, text, wanted, fired_lines(entry, name) if half == "broken" else ())
         if inside:
             panels.append((label, f'<div class="fb-run">{inside}</div>'))
     if code.get("diff"):
         panels.append(("Diff", markup.code(code["diff"], "diff", "from fails to fixed")))
     if panels:
         blocks.append(tabs("runs", "The same workload, before and after", panels))
-    blocks += figures([(p.variant, p.curves) for p in records if p.curves])
+    for record in records[:1]:
+        blocks += figures(record.runs, metric_names(entry))
+    if records and records[0].runs:
+        blocks.append(proof_table(records))
     if code:
         slug = markup.text(entry["slug"])
         blocks.append(
@@ -141,19 +170,41 @@ def badge(records: list[Proof]) -> str:
 
 
 def _record(proof: Proof) -> str:
-    parts = [proof.device.upper() if proof.device else "", proof.variant]
-    parts += [f"{words(k)} {v}" for k, v in sorted(proof.versions.items())]
+    parts = [proof.device.upper() if proof.device else ""]
+    parts += [f"{k} {v}" if k != "platform" else v for k, v in proof.versions]
     parts.append(proof.date)
     return markup.text(" · ".join(p for p in parts if p))
 
 
-def log_block(name: str, text: str, wanted: Iterable[re.Pattern[str]]) -> str:
+def proof_table(records: list[Proof]) -> str:
+    """Per device, variant and half: how the process ended, what the check said, what fired."""
+    rows = []
+    for record in records:
+        for run in record.runs:
+            for half, label in ((run.broken, "fails"), (run.fixed, "fixed")):
+                fired = [k for k, v in (half.get("signatures") or {}).items() if v.get("fired")]
+                said = "passed" if half.get("check") else f"failed: {half.get('objection') or ''}"
+                seconds = half.get("seconds")
+                rows.append(
+                    (
+                        f'<b>{label}</b> {markup.text(run.variant)} <span class="fb-small">{markup.text(record.device)}</span>',
+                        markup.text(half.get("outcome", "")),
+                        markup.text(said),
+                        "".join(f"<code>{markup.text(f)}</code> " for f in fired) or "none",
+                        f"{seconds:.1f} s" if isinstance(seconds, (int, float)) else "",
+                    )
+                )
+    return table("What the proof record says", ("Half", "Process", "Check", "Signatures that fired", "Time"), rows)
+
+
+def log_block(name: str, text: str, wanted: Iterable[re.Pattern[str]], fired: Iterable[int] = ()) -> str:
     lines = markup.clean(text).rstrip("\n").split("\n")
     hits = {n for n, line in enumerate(lines) if any(p.search(line) for p in wanted)}
+    if not _LEFT_OUT.search(text):
+        hits |= {n - 1 for n in fired if n <= len(lines)}
     out = []
     last = -1
-    bad = next((n for n, line in enumerate(lines) if _NONFINITE.search(line)), None)
-    for number in _kept(len(lines), sorted(hits) if bad is None else [bad, *sorted(hits)]):
+    for number in _kept(len(lines), sorted(hits)):
         if number != last + 1:
             out.append(f'<span class="fb-gap">{number - last - 1} lines not shown</span>')
         body = html.escape(lines[number][:WIDEST]) or " "

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import markup
 from .catalogue import Catalogue, Entry, related, words
-from .widgets import chips, tabs
+from .widgets import chips, table, tabs
 
 Section = Callable[[Entry, Catalogue], str]
 
@@ -15,22 +15,6 @@ Section = Callable[[Entry, Catalogue], str]
 def items(values: Iterable[object], tag: str = "ul") -> str:
     body = "".join(f"<li>{markup.inline(v)}</li>" for v in values)
     return f"<{tag}>{body}</{tag}>" if body else ""
-
-
-def table(label: str, head: Iterable[str], rows: Iterable[Iterable[str]], css: str = "") -> str:
-    """Cells are finished HTML. The frame can be scrolled by keyboard on narrow screens."""
-    names = list(head)
-    body = "".join(
-        "<tr>" + "".join(f'<td data-h="{markup.text(names[i])}">{cell}</td>' for i, cell in enumerate(cells)) + "</tr>"
-        for cells in rows
-    )
-    if not body:
-        return ""
-    top = "".join(f'<th scope="col">{h}</th>' for h in names)
-    return (
-        f'<div class="fb-table {css}" role="region" tabindex="0" aria-label="{markup.text(label)}">'
-        f'<table class="fb-t"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
 
 
 def entry_link(slug: object, catalogue: Catalogue) -> str:
@@ -187,6 +171,23 @@ def _conditions(signature: Mapping[str, Any]) -> str:
     return "".join(out)
 
 
+TESTS = {
+    "nonfinite": "is NaN or infinite",
+    "above": "is above",
+    "below": "is below",
+    "rises": "rises",
+    "falls": "falls",
+    "spike": "spikes",
+    "plateau": "stays flat",
+    "equals": "equals",
+    "zero": "is zero",
+    "grows": "keeps growing",
+    "rank_ratio": "ratio between ranks",
+    "rank_differs": "differs between ranks",
+    "missing": "is missing",
+}
+
+
 def _condition(test: Mapping[str, Any]) -> str:
     if "pattern" in test:
         times = f" × {test['at_least']}" if test.get("at_least", 1) != 1 else ""
@@ -203,11 +204,11 @@ def _condition(test: Mapping[str, Any]) -> str:
             ("tolerance", "± "),
             ("records", "over records: "),
         )
-        if test.get(key) is not None
+        if test.get(key) is not None and (key, test[key]) != ("tolerance", 0)
     ]
     if test.get("patience", 1) != 1:
         detail.append(f"for {test['patience']} records")
-    return f"<code>{markup.text(name)}</code> {markup.text(words(test.get('test', '')))} {markup.text(' '.join(detail))}"
+    return f"<code>{markup.text(name)}</code> {markup.text(TESTS.get(test.get('test', ''), test.get('test', '')))} {markup.text(' '.join(detail))}"
 
 
 def affects(entry: Entry, _: Catalogue) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +15,34 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from mkdocs.structure.toc import AnchorLink, TableOfContents
 
-VERSION = "1"  # part of every cache key
-
 
 class GeneratedPage(Page):
-    """Front matter is never read from the text, so no entry can set a template or a title."""
+    """Front matter is never read from the text, so no entry can set a template or a title.
+
+    `produce` gives the Markdown, and is only called when no page was kept under `key`, which
+    must change with everything the Markdown depends on.
+    """
 
     def __init__(
-        self, title: str, file: File, config: MkDocsConfig, source: str, meta: Mapping[str, Any], cache: Path | None
+        self,
+        title: str,
+        file: File,
+        config: MkDocsConfig,
+        produce: Callable[[], str],
+        key: str,
+        meta: Mapping[str, Any],
+        cache: Path | None,
     ) -> None:
         super().__init__(title, file, config)
-        self._source, self._meta, self._cache = source, dict(meta), cache
+        self._produce, self._given_key, self._meta, self._cache = produce, key, dict(meta), cache
 
     def read_source(self, config: MkDocsConfig) -> None:
-        self.markdown, self.meta = self._source, dict(self._meta)
+        self.markdown, self.meta = "", dict(self._meta)
 
     def render(self, config: MkDocsConfig, files: Files) -> None:
         """As mkdocs does it, unless the same text was rendered before under the same settings."""
         if self._cache is None:
+            self.markdown = self._produce()
             super().render(config, files)
             return
         stored = self._cache / f"{self._key(config)}.json"
@@ -43,6 +54,7 @@ class GeneratedPage(Page):
             return
         except (OSError, ValueError, KeyError):
             pass
+        self.markdown = self._produce()
         super().render(config, files)
         _write(
             stored,
@@ -57,10 +69,19 @@ class GeneratedPage(Page):
 
     def _key(self, config: MkDocsConfig) -> str:
         # Generated pages link by final address in sealed HTML, so no other page's address is part of the key.
-        settings = [VERSION, self.file.src_uri, [str(e) for e in config.markdown_extensions], repr(config.mdx_configs)]
+        settings = [code_version(), self.file.src_uri, [str(e) for e in config.markdown_extensions], repr(config.mdx_configs)]
         digest = hashlib.sha256(json.dumps(settings).encode())
-        digest.update((self.markdown or "").encode())
+        digest.update(self._given_key.encode())
         return digest.hexdigest()[:40]
+
+
+@lru_cache(maxsize=1)
+def code_version() -> str:
+    """Of everything that turns an entry into a page."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _plain(item: AnchorLink) -> dict[str, Any]:

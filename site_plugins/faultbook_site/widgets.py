@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from . import markup
 from .catalogue import SEVERITIES, VISIBILITIES, Entry, words
@@ -84,4 +84,20 @@ def paste_box(heading: str, slug: str = "", level: int = 2) -> str:
         '<p class="fb-paste__nojs">The same engine on your machine: '
         "<code>pip install faultbook</code>, then <code>faultbook diagnose run.log</code></p>"
         "</section>"
+    )
+
+
+def table(label: str, head: Iterable[str], rows: Iterable[Iterable[str]], css: str = "") -> str:
+    """Cells are finished HTML. The frame can be scrolled by keyboard on narrow screens."""
+    names = list(head)
+    body = "".join(
+        "<tr>" + "".join(f'<td data-h="{markup.text(names[i])}">{cell}</td>' for i, cell in enumerate(cells)) + "</tr>"
+        for cells in rows
+    )
+    if not body:
+        return ""
+    top = "".join(f'<th scope="col">{h}</th>' for h in names)
+    return (
+        f'<div class="fb-table {css}" role="region" tabindex="0" aria-label="{markup.text(label)}">'
+        f'<table class="fb-t fb-t--facts"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
     )

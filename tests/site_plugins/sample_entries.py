@@ -47,13 +47,31 @@ HANG_LOG = """[rank0]: building model
 """
 
 
-def curve(log: str, key: str) -> list[list[Any]]:
-    out: list[list[Any]] = []
-    for line in log.splitlines():
-        parts = line.split()
-        value = parts[parts.index(key) + 1]
-        out.append([int(parts[1]), value if value == "nan" else float(value)])
-    return out
+def curve(log: str, key: str) -> dict[str, Any]:
+    words = [line.split() for line in log.splitlines()]
+    values = [w[w.index(key) + 1] for w in words]
+    return {
+        "name": key,
+        "rank": None,
+        "steps": [float(w[1]) for w in words],
+        "values": [v if v == "nan" else float(v) for v in values],
+    }
+
+
+def proof(mode: str, broken: dict[str, Any], fixed: dict[str, Any]) -> dict[str, Any]:
+    """A record in the layout of proofs/."""
+    failed = {"check": False, "objection": "repro.py:9: AssertionError: it failed", "outcome": "completes", "seconds": 0.8}
+    passed = {"check": True, "objection": None, "outcome": "completes", "seconds": 0.4}
+    return {
+        "schema": "faultbook.proof/1",
+        "mode": mode,
+        "device": "cpu",
+        "date": "2026-11-30",
+        "torch": "2.13.0+cpu",
+        "python": "3.11.7",
+        "platform": "linux-x86_64",
+        "variants": [{"variant": "", "broken": {**failed, **broken}, "fixed": {**passed, **fixed}}],
+    }
 
 
 def temperature() -> dict[str, Any]:
@@ -162,18 +180,14 @@ def temperature() -> dict[str, Any]:
         "code": {"broken": BROKEN, "fixed": FIXED, "diff": DIFF},
         "logs": {"logs/broken.log": BROKEN_LOG, "logs/fixed.log": FIXED_LOG},
         "proofs": [
-            {
-                "schema": "faultbook.proof/1",
-                "mode": "real",
-                "device": "cpu",
-                "proven": True,
-                "date": "2026-11-30",
-                "versions": {"torch": "2.13.0", "python": "3.11.9"},
-                "curves": {
-                    "broken": {k: curve(BROKEN_LOG, k) for k in ("loss", "temperature")},
-                    "fixed": {k: curve(FIXED_LOG, k) for k in ("loss", "temperature")},
+            proof(
+                "real",
+                {
+                    "curves": [curve(BROKEN_LOG, k) for k in ("loss", "temperature")],
+                    "signatures": {"temperature-below-floor": {"fired": True, "lines": [43, 48], "step": 47.0}},
                 },
-            }
+                {"curves": [curve(FIXED_LOG, k) for k in ("loss", "temperature")]},
+            )
         ],
         "inverse_related": [],
     }
@@ -229,7 +243,7 @@ def hang() -> dict[str, Any]:
             "diff": "-if rank == ctx.guilty:\n",
         },
         "logs": {"logs/broken.log": HANG_LOG, "logs/fixed.log": "[rank0]: done\n[rank1]: done\n"},
-        "proofs": [{"mode": "simulated", "device": "cpu", "proven": True, "date": "2026-11-30", "versions": {"torch": "2.13.0"}}],
+        "proofs": [proof("simulated", {"outcome": "hangs"}, {})],
         "inverse_related": [{"entry": "learned-temperature-collapse", "relation": "see_also"}],
     }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.browser
 ENTRY = "entries/learned-temperature-collapse/"
 PAGES = (
@@ -147,7 +148,7 @@ def test_facets_work_by_keyboard(chromium: Any, base: str) -> None:
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
     page.keyboard.press("Space")
-    page.wait_for_function("location.search.includes('category=')")
+    expect(page).to_have_url(re.compile("category="))
     assert page.locator(".fb-row:visible").count() < 4
     page.context.close()
 
@@ -269,7 +270,7 @@ def test_box_takes_several_files(box: Any, tmp_path: Path) -> None:
     box.locator(".fb-verdict").wait_for()
     assert "150 characters in 3" in box.locator(".fb-verdict").inner_text()
     box.locator(".fb-given button").first.click()
-    box.wait_for_function("document.querySelectorAll('.fb-given li').length === 2")
+    expect(box.locator(".fb-given li")).to_have_count(2)
 
 
 def test_a_five_megabyte_paste_does_not_freeze_the_page(box: Any) -> None:

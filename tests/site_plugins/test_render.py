@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html.parser
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -107,7 +108,7 @@ def test_every_field_is_on_the_page() -> None:
         "class Temperature(",
         "broken.log",
         "fixed.log",
-        "torch 2.13.0",
+        "torch 2.13.0+cpu",
         "2026-11-30",
         "Proven by a real run",
         "logit-scale-collapse",
@@ -142,7 +143,7 @@ def test_a_section_without_content_vanishes(field: str) -> None:
 def test_badge_only_with_a_proof_record() -> None:
     entry = sample.temperature()
     assert "fb-proof--real" in page(entry)
-    entry["proofs"][0]["proven"] = False
+    entry["proofs"][0]["variants"][0]["fixed"]["check"] = False
     assert "fb-proof--" not in page(entry)
     entry["proofs"] = []
     assert "fb-proof--" not in page(entry) and "No proof record" in page(entry)
@@ -201,12 +202,23 @@ def test_long_logs_are_cut_around_the_matches() -> None:
 
 
 def test_curves_show_where_it_stopped_being_a_number() -> None:
-    [block] = figures([("", {"broken": {"loss": [1.0, 0.5, "nan", "nan"]}, "fixed": {"loss": [1.0, 0.5, 0.4, 0.3]}})])
-    assert "NaN at 2" in block and "fb-plot__fixed" in block and "nan" not in block.split(' d="')[1].split('"')[0]
-    assert (
-        figures([("", {"broken": {"loss": ["nan", "nan"]}, "fixed": {}})]) == []
-        or "<path" not in figures([("", {"broken": {"loss": ["nan", "nan"]}, "fixed": {}})])[0]
-    )
+    def run(broken: list[Any], fixed: list[Any]) -> cat.Run:
+        halves = [{"curves": [{"name": "loss", "steps": [0.0, 1.0, 2.0, 3.0], "values": v}]} for v in (broken, fixed)]
+        return cat.Run("", halves[0], halves[1])
+
+    [block] = figures([run([1.0, 0.5, "nan", "nan"], [1.0, 0.5, 0.4, 0.3])], ["loss"])
+    drawn = re.findall(r'<path class="fb-plot__(broken|fixed)" d="([^"]+)"', block)
+    assert [half for half, _ in drawn] == ["fixed", "broken"] and "NaN at 2" in block
+    assert all(re.fullmatch(r"([ML][\d.]+ [\d.]+)+", d) for _, d in drawn) and drawn[1][1].count("L") == 1
+    assert "log scale" in figures([run([0.0, 1e-6, 1.0, 7e3], [1.0, 1.0, 1.0, 1.0])], ["loss"])[0]
+    assert figures([run(["nan"] * 4, ["inf"] * 4)], ["loss"]) == []
+
+
+def test_metric_entry_shows_the_lines_on_which_it_fired() -> None:
+    assert [line.split()[1] for line in runs.metric_lines(sample.temperature())] == ["0", "42", "47"]
+    shortened = sample.temperature()
+    shortened["logs"]["logs/broken.log"] += "… 12 lines left out …\n"  # the numbers no longer hold
+    assert runs.metric_lines(shortened) == []
 
 
 def test_json_ld_is_valid_and_cannot_close_its_script() -> None:
