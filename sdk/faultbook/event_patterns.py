@@ -271,13 +271,15 @@ _OWN_FAULT = (
     _event("address_in_use", "root", ("EADDRINUSE", "ddress already in use"),
            r"(?:EADDRINUSE|[Aa]ddress already in use)"),
     _event("handled", "root",
-           ("skip", "dropping", "dropped", "ignor", "discard", "continu", "retry", "recover",
-            "caught", "handled"),
-           r"(?:(?:skip|skipp?ed|skipping|dropping|dropped|ignoring|discard\w{0,4})\b.{0,40}\b(?:batch"
-           r"|step|sample|update|record|micro-?batch|iteration|shard|gradient|sync|reduction)"
-           r"|out of memory.{0,80}(?:skip|continu|retry|recover)|(?:caught|handled"
-           r"|recovered from) .{0,60}(?:error|exception|memory)|\b(?:error|exception|nan|inf"
-           r"|non-finite)\b.{0,60}\b(?:skipping|skipped|continuing|ignored))", (), True),
+           ("skip", "dropping", "dropped", "ignor", "discard", "continu", "retry", "recover", "caught", "handled",
+            "moving on", "emptying"),
+           r"(?:(?:skip|skipp?ed|skipping|dropping|dropped|ignoring|discard\w{0,4})\b.{0,40}"
+           r"\b(?:batch|step|sample|update|record|micro-?batch|iteration|shard|gradient|sync|reduction)"
+           r"|\b(?:batch|step|sample|update|record)\b.{0,30}\b(?:skipped|dropped|discarded|ignored)\b"
+           r"|(?:out of memory|OutOfMemoryError|OOM)\b.{0,80}(?:skip|continu|retry|recover|moving on|emptying)"
+           r"|(?:caught|handled|recovered from) .{0,60}(?:error|exception|memory)"
+           r"|\b(?:error|exception|nan|inf|non-finite)\b.{0,60}\b(?:skipping|skipped|continuing|ignored|moving on))",
+           (), True),
 )
 # fmt: on
 

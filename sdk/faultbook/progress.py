@@ -40,7 +40,7 @@ _PHASE = re.compile(
     r"|\b(?:running|starting|start|begin\w*) (?:the )?(?:eval\w*|validation|test)|\bevaluating\b|\bvalidating\b"
     r"|\b(?:exhausted|ran out of|no more|end of (?:data|shard|epoch)|epoch done|leaving the loop|early stop\w*)"
     r"|\b(?:tokeniz|preprocess|map|filter|shuffl|compil|warm|download|load|build|pack)ing\b"
-    r"|\b(?:waiting|sleeping|retrying|stalled|slow|reloading|rebuilding|refilling)\b)",
+    r"|\b(?:waiting|sleeping|retrying|stalled|slow|reloading|rebuilding|refilling)\b|\btook \d+(?:\.\d+)? ?s\b)",
     re.IGNORECASE,
 )
 _ENDS = (
@@ -75,6 +75,7 @@ _BUSY = (
     "epoch done",
     "early stop",
     "stalled",
+    "took ",
     "slow",
 )
 _METRICS = re.compile(r"\bloss\b|\blr\b|grad_norm|it/s\b|s/it\b", re.IGNORECASE)

@@ -39,6 +39,7 @@ RULES: tuple[Rule, ...] = (
     rules_time.busy_bar_at_timeout,
     rules_time.different_start,
     rules_time.still_busy_when_others_failed,
+    rules_time.slow_in_its_own_work,
     rules_time.busy_elsewhere,
     rules_time.step_differs,
     rules_time.raised_late,

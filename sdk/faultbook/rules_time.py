@@ -24,6 +24,10 @@ _NOT_COMPARED = re.compile(
 )
 
 
+_OWN_TIME = re.compile(
+    r"\b(?P<name>(?:data|load|fetch|io|read|batch_gen|forward|preprocess)[_ ]?time)[=: ]{1,3}"
+    r"(?P<value>\d{1,7}(?:\.\d{1,6})?) ?s\b"
+)
 _BAR = re.compile(r"\[(?P<elapsed>(?:\d+:)?\d\d?:\d\d)<")
 
 
@@ -145,6 +149,23 @@ def busy_elsewhere(case: Case) -> Initiating | None:
         others_speak = any(p.steps or p.phase for r, p in case.progress.ranks.items() if r is not None and r != number)
         if own.phase_line >= 0 and (others_speak or number in silent_ranks(case)):
             return rank(number, f"the last thing rank {number} alone said was: {own.phase[:120]}", "medium")
+    return None
+
+
+def slow_in_its_own_work(case: Case) -> Initiating | None:
+    """One rank's data or compute time far above all others'; step time is useless, collectives equalise it."""
+    if not case.of_kind("gloo_timeout", "watchdog"):
+        return None
+    last: dict[str, dict[int, float]] = defaultdict(dict)
+    for record in case.records:
+        if record.rank is not None and "time" in record.body[:600]:
+            for match in _OWN_TIME.finditer(record.body[:600]):
+                last[match["name"]][record.rank] = float(match["value"])
+    for name, times in last.items():
+        if len(times) >= 3 and len(times) >= len(case.world) - 1:
+            (slowest, number), (second, _) = sorted(((t, r) for r, t in times.items()), reverse=True)[:2]
+            if slowest >= 1.0 and slowest >= 5 * max(second, 0.01):
+                return rank(number, f"{name} of rank {number} was {slowest:g} s, of all others at most {second:g} s", "medium")
     return None
 
 

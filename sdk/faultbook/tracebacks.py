@@ -29,7 +29,7 @@ _RICH_EDGE = re.compile(r"^\s*[╭╰│]")
 _GROUP_EDGE = re.compile(r"^\s*(?:\| ?|\+-?\+?-{3,}[ \d]*-*|\+ )")
 
 
-_HEADER = re.compile(r"^(?P<type>[A-Za-z_][\w.]{0,200}(?:\([A-Za-z_]\w*\))?)(?::(?:\s|$)(?P<message>.*))?$", re.S)
+_HEADER = re.compile(r"^(?P<type>[A-Za-z_][\w.<>]{0,200}(?:\([A-Za-z_]\w*\))?)(?::(?:\s|$)(?P<message>.*))?$", re.S)
 
 
 _ERROR_NAME = re.compile(

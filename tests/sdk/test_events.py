@@ -54,6 +54,8 @@ SAMPLES = [
     ("local_nan", "RuntimeError: Rank 2, node node-0, device 2, iteration -1: Unexpected result nan (message='found NaN in local grad norm')", {"named": 2}),
     ("handled", "WARNING:train:CUDA out of memory, skipping this batch", {}),
     ("handled", "non-finite loss at step 12, skipping batch", {}),
+    ("handled", "CUDA OOM at step 9, emptying the cache and moving on", {}),
+    ("handled", "batch 12 was dropped after a bad checksum", {}),
     ("advice", "For debugging consider passing CUDA_LAUNCH_BLOCKING=1.", {}),
     ("should_dump_flag", 'Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early)', {}),
 ]

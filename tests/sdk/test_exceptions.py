@@ -180,6 +180,12 @@ def test_a_bare_exception_line_counts_only_under_torchs_prefix() -> None:
     assert found.kind == "own"
 
 
+@pytest.mark.parametrize("name", ["utils.data.ShardIntegrityError", "__main__.read.<locals>.CorruptShard", "CorruptShard", "job.Stop"])
+def test_types_of_any_name(name: str) -> None:
+    (found,) = of(PLAIN.replace("RuntimeError: stack", f"{name}: stack"))
+    assert (found.cause.type, found.kind) == (name, "own")
+
+
 def test_a_cut_traceback_says_nothing() -> None:
     (found,) = of("\n".join(PLAIN.splitlines()[:6]))
     assert found.kind == "cut"

@@ -495,6 +495,12 @@ def test_one_rank_still_working_after_the_others_timed_out() -> None:
     assert named(of_text(text)) == ("rank", 0)
 
 
+def test_data_time_of_one_rank_far_above_the_others() -> None:
+    text = "".join(banner(r) for r in range(4)) + "".join(
+        f"INFO:train:step=9/40 loss=2.1 data_time={9.31 if r == 2 else 0.02}s rank={r}\n" for r in range(4))
+    assert named(of_text(text + "".join(lost(r, TIMED_OUT) for r in range(4)))) == ("rank", 2)
+
+
 def test_last_words_of_the_only_rank_that_logs_accuse_nobody() -> None:
     text = banner(0) + steps(0, 9) + "INFO:train:running evaluation at step 9 rank=0\n"
     text += "".join(lost(r, TIMED_OUT, line=24, function="evaluate", code="dist.all_gather(parts, total)") for r in (0, 1, 2, 3))
