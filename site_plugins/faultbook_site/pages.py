@@ -7,7 +7,7 @@ import json
 
 from . import markup
 from .catalogue import SEVERITIES, VISIBILITIES, Catalogue, Entry, in_order, proofs, words
-from .widgets import icon, paste_box, row, severity_chip
+from .widgets import icon, paste_box, row, severity_chip, table
 
 FACETS = ("category", "severity", "visibility", "kind", "system", "stage", "evidence", "proof", "device", "action")
 VISIBILITY_SAY = {
@@ -170,3 +170,27 @@ def _links(entries: list[Entry]) -> str:
         for e in entries
     )
     return f"<ul>{body}</ul>"
+
+
+def proof_page(catalogue: Catalogue) -> str:
+    """Every current proof record: what was run where, with which versions, when."""
+    rows = []
+    for entry in sorted(catalogue.by_slug.values(), key=lambda e: str(e["title"]).lower()):
+        name = f'<a href="../entries/{markup.text(entry["slug"])}/">{markup.text(entry["title"])}</a>'
+        for record in proofs(entry):
+            variants = ", ".join(r.variant for r in record.runs if r.variant) or "one"
+            versions = ", ".join(f"{k} {v}" if k != "platform" else v for k, v in record.versions)
+            cells = (record.mode, record.device, variants, versions, record.date)
+            rows.append((name, *(markup.text(c) for c in cells)))
+    missing = [e for e in catalogue.by_slug.values() if e["kind"] == "cause" and not proofs(e)]
+    without = (
+        f"<h2>Causes without a current record</h2>{_links(in_order(missing))}"
+        if missing
+        else "<p>Every cause has a current record.</p>"
+    )
+    head = ("Entry", "Mode", "Device", "Variants", "Versions", "Date")
+    return wrap(
+        '<header class="fb-head"><h1>Proof records</h1><p>A record counts only while the digest of the entry’s signatures, its '
+        "reproduction and the runner is the one that was run.</p></header>",
+        table("Proof records", head, rows) + without,
+    )

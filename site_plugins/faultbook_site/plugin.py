@@ -56,7 +56,9 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
         config.theme.static_templates.add("404.html")
         config.extra_css = [*(f"assets/faultbook/{n}" for n in STYLES), *config.extra_css]
         config.extra["faultbook"] = {
-            "engine": json.dumps({**self.engine.manifest, "samples": self._samples()}).replace("<", "\\u003c"),
+            "engine": json.dumps(
+                {**self.engine.manifest, "samples": self._samples(), "issues": _issues(config.repo_url)}
+            ).replace("<", "\\u003c"),
             "scripts": [f"assets/faultbook/{n}" for n in SCRIPTS],
         }
         if self._kb is not None:
@@ -88,6 +90,7 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
         add("index.md", "Home", pages.home(one), {"hide": ["navigation", "toc"], "fb": {"page": "home"}}, nav=True)
         add("browse/index.md", "Browse", pages.browse(one), {"hide": ["navigation", "toc"]}, nav=True)
         add("families/index.md", "Families", pages.families(one), {"hide": ["navigation", "toc"]}, nav=True)
+        add("proofs/index.md", "Proof records", pages.proof_page(one), {"hide": ["navigation", "toc"]})
         add("tags/index.md", "Tags", pages.tag_index(one), {"hide": ["navigation", "toc"]})
         for name, entries in pages.tags(one).items():
             add(f"tags/{name}.md", f"#{markup.attribute(name)}", pages.tag(name, entries), {"hide": ["navigation", "toc"]})
@@ -134,6 +137,10 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
                 shutil.copyfile(content, target)
             else:
                 _put(site, path, content)
+
+
+def _issues(repo_url: str | None) -> str:
+    return f"{repo_url.rstrip('/')}/issues/new?title=Log%20not%20recognised" if repo_url else ""
 
 
 def _put(site: Path, path: str, content: bytes) -> None:

@@ -208,7 +208,8 @@ def _condition(test: Mapping[str, Any]) -> str:
     ]
     if test.get("patience", 1) != 1:
         detail.append(f"for {test['patience']} records")
-    return f"<code>{markup.text(name)}</code> {markup.text(TESTS.get(test.get('test', ''), test.get('test', '')))} {markup.text(' '.join(detail))}"
+    says = TESTS.get(test.get("test", ""), words(test.get("test", "")))
+    return f"<code>{markup.text(name)}</code> {markup.text(' '.join([says, *detail]))}"
 
 
 def affects(entry: Entry, _: Catalogue) -> str:

@@ -37,13 +37,13 @@ class Answer(dict):
         return dict(self)
 
 
-def diagnose(*paths, text=None):
+def diagnose(*paths, text=None, share=False):
     whole = text if text is not None else "".join(Path(p).read_text() for p in paths)
     if "SLEEP" in whole:
         time.sleep(30)
     if "BOOM" in whole:
         raise ValueError("bad input: boom")
-    base = {**BASE, "summary": f"{len(whole)} characters in {len(paths) or 1}"}
+    base = {**BASE, "summary": ("masked " if share else "") + f"{len(whole)} characters in {len(paths) or 1}"}
     if "temperature nan" in whole:
         return Answer(base, verdict="diagnosed", diagnoses=[FOUND], initiating=WHO, collateral=[STORM])
     if "fine" in whole:

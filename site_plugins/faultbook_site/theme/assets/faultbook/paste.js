@@ -106,7 +106,7 @@
     if (pending) { pending.reject(new Error(why)); pending = null; }
   }
 
-  async function diagnose(files) {
+  async function diagnose(files, share = false) {
     if (pending) stop("Replaced by a newer run.");
     engine();
     progress.hidden = false;
@@ -115,15 +115,48 @@
     const id = ++runs;
     const sent = await Promise.all(files.map(async (f) => ({ name: f.name, data: await f.blob.arrayBuffer() })));
     const answer = new Promise((resolve, reject) => { pending = { id, resolve, reject }; });
-    worker.postMessage({ id, files: sent }, sent.map((f) => f.data));
+    worker.postMessage({ id, share, files: sent }, sent.map((f) => f.data));
     const timer = setTimeout(() => stop(`No answer within ${LIMIT_MS / 1000} seconds; the engine was restarted.`), LIMIT_MS);
     try { return await answer; } finally { clearTimeout(timer); if (runs === id) progress.hidden = true; }
+  }
+
+  // --- sharing: the run is repeated with names, hosts and paths replaced, and travels in the fragment ---
+  const through = (stream, bytes) => new Response(new Blob([bytes]).stream().pipeThrough(stream));
+  async function packed(text) {
+    const bytes = new Uint8Array(await through(new CompressionStream("deflate-raw"), new TextEncoder().encode(text)).arrayBuffer());
+    let binary = "";
+    for (const byte of bytes) binary += String.fromCharCode(byte);
+    return btoa(binary).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+  }
+  async function unpacked(code) {
+    const binary = atob(code.replace(/-/g, "+").replace(/_/g, "/"));
+    return through(new DecompressionStream("deflate-raw"), Uint8Array.from(binary, (c) => c.charCodeAt(0))).text();
+  }
+  let last = [];
+  async function shared(event, make) {
+    const pressed = event.target;
+    try {
+      const answer = JSON.parse(await diagnose(last, true));
+      await navigator.clipboard.writeText(await make(answer));
+      pressed.textContent = "Copied, names masked";
+    } catch (problem) { pressed.textContent = problem.message; }
+  }
+  const asLink = async ({ result: d }) => `${window.fbBase}#result=${await packed(JSON.stringify(d))}`;
+  async function showShared() {
+    const code = location.hash.match(/^#result=([\w-]{1,60000})$/);
+    if (!code) return;
+    try {
+      const d = JSON.parse(await unpacked(code[1]));
+      if (d.schema !== "faultbook.diagnosis/1") throw new Error("not a diagnosis");
+      show(d, true);
+    } catch { result.replaceChildren(element("p", {}, "This share link is damaged.")); }
   }
 
   async function go() {
     const files = given.length ? given : [{ name: "", blob: new Blob([area.value]) }];
     if (!given.length && !area.value.trim()) { area.focus(); return; }
     result.replaceChildren();
+    last = files;
     try {
       const json = await diagnose(files);
       window.fbLast = json;
@@ -152,8 +185,9 @@
         ...fact("Fix", found.fix), ...fact("Verify", found.verify)));
   }
 
-  function show(d) {
-    const out = [element("p", { class: `fb-verdict fb-verdict--${d.verdict}`, tabindex: "-1" },
+  function show(d, received = false) {
+    const out = [received ? element("p", { class: "fb-paste__note" }, "A shared result: made in someone else's browser, not checked here.") : "",
+      element("p", { class: `fb-verdict fb-verdict--${d.verdict}`, tabindex: "-1" },
       element("span", { class: "fb-chip" }, VERDICTS[d.verdict] || d.verdict), d.summary || "")];
     const here = box.dataset.slug;
     if (here) {
@@ -176,9 +210,14 @@
     }
     if (d.not_examined && d.not_examined.length) out.push(element("p", { class: "fb-paste__note" }, `Not examined: ${d.not_examined.join("; ")}`));
     const text = JSON.stringify(d, null, 1);
+    const quiet = "fb-button fb-button--quiet";
     out.push(element("p", { class: "fb-paste__bar" },
-      button("Copy as JSON", (event) => { navigator.clipboard.writeText(text); event.target.textContent = "Copied"; }, "fb-button fb-button--quiet")));
-    result.replaceChildren(...out);
+      button("Copy as JSON", (event) => { navigator.clipboard.writeText(text); event.target.textContent = "Copied"; }, quiet),
+      received ? "" : button("Copy for an issue", (event) => shared(event, (a) => a.markdown), quiet),
+      received ? "" : button("Copy share link", (event) => shared(event, asLink), quiet),
+      !received && config.issues && d.verdict !== "healthy"
+        ? element("a", { href: config.issues, rel: "noopener" }, d.verdict === "diagnosed" ? "Wrong? Report it" : "Report this failure") : ""));
+    result.replaceChildren(...out.filter(Boolean));
   }
 
   // --- putting it together --------------------------------------------------------------------
@@ -193,4 +232,6 @@
   ui.append(drop, picker, element("div", { class: "fb-paste__bar" },
     button("Diagnose", go), button("Choose files", () => picker.click(), "fb-button fb-button--quiet"), samples), progress, result);
   area.addEventListener("input", engine, { once: true });
+  showShared();
+  addEventListener("hashchange", showShared);
 })();

@@ -78,8 +78,7 @@
       setTimeout(() => { copy.textContent = "Copy"; }, 1500);
     });
     block.append(copy);
-    // A block that scrolls must be reachable by keyboard.
-    if (!code.offsetParent || code.scrollWidth > code.clientWidth || code.scrollHeight > code.clientHeight) code.tabIndex = 0;
+    code.tabIndex = 0; // it may scroll, at this width or another, and must then be reachable by keyboard
   }
   window.faultbook = { searchable };
 })();

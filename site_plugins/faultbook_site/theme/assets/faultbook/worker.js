@@ -1,5 +1,5 @@
 // The engine in the browser: Pyodide runs the same `faultbook` package as the command line.
-// Messages in: {base, config} once, then {id, files: [{name, data}]}. Out: {progress}, {ready}, {id, result | error}.
+// Messages in: {base, config} once, then {id, share, files: [{name, data}]}. Out: {progress}, {ready}, {id, result | error}.
 let python = null;
 
 // Counts the bytes of everything that is fetched, so that the page can draw a progress bar.
@@ -23,15 +23,19 @@ import json, os, shutil, sys
 sys.path.insert(0, "/engine")
 import faultbook
 
-def fb_run(names):
+def fb_run(names, share):
     folder = "/logs"
+    options = {"share": True} if share else {}
     try:
         if len(names) == 1 and names[0] == "":
             with open("/logs/text", encoding="utf-8", errors="replace", newline="") as handle:
-                found = faultbook.diagnose(text=handle.read())
+                found = faultbook.diagnose(text=handle.read(), **options)
         else:
             os.chdir(folder)
-            found = faultbook.diagnose(*names)
+            found = faultbook.diagnose(*names, **options)
+        if share:
+            from faultbook.render import as_markdown
+            return json.dumps({"result": found.to_dict(), "markdown": as_markdown(found)})
         return json.dumps(found.to_dict())
     finally:
         os.chdir("/")
@@ -86,7 +90,7 @@ self.onmessage = async ({ data }) => {
   try {
     const run = python.globals.get("fb_run");
     const names = python.toPy(place(data.files));
-    const result = run(names);
+    const result = run(names, Boolean(data.share));
     names.destroy();
     run.destroy();
     self.postMessage({ id: data.id, result });
