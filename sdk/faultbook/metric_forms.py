@@ -16,7 +16,7 @@ from .metric_names import Name, read_name, role_of
 _DECIMAL = r"(?:(?:\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,40})(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,5})?"
 _WORD_NUMBER = r"(?:nan|NaN|NAN|Nan|inf|Inf|INF|infinity|Infinity)"
 NUMBER = rf"[-+]?(?:{_DECIMAL}|{_WORD_NUMBER})"
-_WORD = r"[A-Za-z_#][\w./#@%+\-]{0,63}"
+_WORD = r"[A-Za-z_#][\w./#@%+\-]{0,63}(?:'s(?= ))?"
 _PAIR = re.compile(
     rf"(?<![\w./#@\-])({_WORD}(?: {_WORD}){{0,5}}(?: ?\([\w/.%]{{1,16}}\))?)['\"’”]?"  # 1 name
     r"(?:(\s{0,4}[:=]\s{0,14})|[ \t]{1,14})"  # 2 separator, empty when blanks alone
@@ -31,7 +31,7 @@ _EPOCH = re.compile(
     r"(\d{1,7}(?:\.\d{1,9})?)(?: ?/ ?(\d{1,7}))?"
 )
 _FRACTION = re.compile(r"(?<![\w./:\-])(?<!% \()(?<!%\()(\d{1,9}) {0,2}/ {0,2}(\d{1,9})(?=$|[\]\s),:|\[(]|\.{3})")
-_LEADING = re.compile(r"\s{0,8}(\d{1,10})\s{0,3}\|")
+_LEADING = re.compile(r"\s{0,8}(?:\[(?=\d{1,10}\]\s))?(\d{1,10})(?:\s{0,3}\||\]\s)")
 _BAR = re.compile(r"(\d{1,10})(?:/(\d{1,10}))? \[(?:\d{1,3}:)?\d\d?:\d\d(?::\d\d)?(?:<|,)")
 _RATE = re.compile(r"[<,] {0,2}(\d{1,9}(?:\.\d{1,9})?)(it/s|s/it)")
 # Lines that are no observation: dotted listings of arguments, configurations, command lines.
@@ -278,6 +278,10 @@ _TACOTRON = re.compile(
 _DARKNET = re.compile(rf"^\s{{0,4}}(\d{{1,9}}): ({NUMBER}), ({NUMBER}) avg(?: loss)?, ({NUMBER}) rate")
 _REGION = re.compile(rf"Region \d{{1,4}} Avg IOU: ({NUMBER}).{{0,300}}?count: (\d{{1,9}})")
 _ROW = re.compile(rf"^\s{{0,8}}\|\s{{0,20}}([A-Za-z_][\w/.\- ]{{0,40}}?)\s{{0,40}}\|\s{{0,20}}({NUMBER})\s{{0,20}}\|\s*$")
+_SENTENCE = re.compile(
+    rf"((?:[A-Za-z]{{1,20}} )?[A-Za-z_]{{0,30}}[Ll]oss) (?:at|after) (?:step|iteration|iter|epoch) (\d{{1,10}})"
+    rf"[^|:=]{{0,40}}(?:\|[^|:=]{{0,40}})?(?:[:=]|\bis\b) {{0,4}}({NUMBER})(?!\w)"
+)
 _ESTIMATOR = re.compile(r"global_step/sec: ([\d.]{1,20})")
 
 
@@ -318,6 +322,15 @@ def _tacotron(text: str) -> Record | None:
     return record
 
 
+def _sentence(text: str) -> Record | None:
+    """`validation loss at iteration 1000 | lm loss value: 2.3E+00`, `loss at step 10 is 2.5`."""
+    match = _SENTENCE.search(text)
+    value = number(match[3]) if match is not None else None
+    if match is None or value is None:
+        return None
+    return Record([(Name(match[1], "metric", role_of(match[1])), value)], float(match[2]), None, "step", "sentence")
+
+
 def _darknet(text: str) -> Record | None:
     match = _DARKNET.match(text)
     if match is None:
@@ -346,6 +359,8 @@ def _estimator(text: str) -> Record | None:
 SPECIAL: tuple[tuple[str, Callable[[str], Record | None]], ...] = (
     ("Attempted loss scale", _scale),
     (" avg", _darknet),
+    ("oss at ", _sentence),
+    ("oss after ", _sentence),
     ("Region ", _region),
     ("rain loss ", _tacotron),
     ("alidation loss ", _tacotron),

@@ -61,7 +61,7 @@ _EPISODES = frozenset(
 )
 _STEP_TIME = frozenset(
     """
-    time dt step_time iter_time batch_time batch_t ms_batch s_batch sec_batch sec_step s_step ms_step
+    step_avg time dt step_time iter_time batch_time batch_t ms_batch s_batch sec_batch sec_step s_step ms_step
     seconds secs elapsed_time_per_iteration_ms elapsed_time_per_iteration_s time_per_step
     time_per_iter timing_s_step s_it ms_step_time time_ms time_s iteration_time perf_time_per_step
     avgtime train_step_timing_in_s secs_per_step
@@ -74,7 +74,7 @@ _DATA_TIME = frozenset(
 )
 _THROUGHPUT = frozenset(
     """
-    throughput speed wps ups fps mfu hfu tflops samplespersec samples_per_second steps_per_second
+    tps ips throughput speed wps ups fps mfu hfu tflops samplespersec samples_per_second steps_per_second
     tokens_per_second tokens_per_sec it_s it_sec tgs tok_s tok_sec tokens_s tokens_sec samples_s
     samples_sec currsamplespersec runningavgsamplespersec imgs_s img_s images_sec examples_sec steps_s
     global_tokens_s sps
@@ -212,7 +212,7 @@ def _role(folded: str) -> str | None:
                 "step",
             }
         )
-        or folded.endswith(("_s_device", "_s_gpu", "_sec_gpu", "_per_gpu", "_per_device"))
+        or (tokens[-1] in ("device", "gpu") and words & {"tok", "tokens", "token", "samples", "images"})
         or "tflop" in words
         or "tflops" in words
     )
@@ -222,7 +222,7 @@ def _role(folded: str) -> str | None:
         return "cache_usage" if words & {"token", "cache", "kv"} else None
     if folded in _DATA_TIME:
         return "data_time"
-    if folded in _STEP_TIME:
+    if folded in _STEP_TIME or folded.removesuffix("_ms").removesuffix("_s") in _STEP_TIME:
         return "step_time"
     if _MEMORY.search(folded) and not words & {"free", "total", "fragmentation", "clock", "samples", "rate"}:
         return "memory"
@@ -249,6 +249,8 @@ def _loss_role(tokens: list[str], words: frozenset[str], evaluated: bool, printe
     return "loss" if words <= _MAIN_LOSS else "loss_term"
 
 
+_INDEXED = frozenset({"loss scaler", "cuda", "gpu", "device", "node", "worker"})
+"""An index follows, no value: `loss scaler 0`, `cuda:0`."""
 _FILES = (".py", ".cc", ".cpp", ".cu", ".h", ".c", ".json", ".yaml", ".txt", ".log")
 # Words that lead up to a name, or follow it, in sentences.
 _TAIL = re.compile(r"(?:[ ](?:is|was|of|at|to|now|so|far|equals|became|reached))+$")
@@ -261,17 +263,13 @@ _LONG = frozenset(
         "number_of_skipped_iters",
     }
 )
-_LEADING = frozenset(
-    """
-    info warning error debug rank
-    """.split()
-)
+_LEADING = frozenset("info warning error debug rank n/a none null".split())
 
 
 def read_name(raw: str) -> Name | None:
     """Cleans a printed name; None when it is no name of a number at all."""
     text = _TAIL.sub("", raw.strip(" -|,\t'\"‘’“”"))
-    if not text or text.endswith(_FILES) or text.lower() == "loss scaler":  # apex: an index follows
+    if not text or text.endswith(_FILES) or text.lower() in _INDEXED:
         return None
     if " " in text:
         words = text.split(" ")
@@ -294,7 +292,8 @@ def read_name(raw: str) -> Name | None:
         return Name(text, "metric", role)
     lower = _SEPARATORS.sub("_", text.lower()).strip("_")
     if (
-        lower in _SETTING
+        "batch_size" in folded
+        or lower in _SETTING
         or folded in _SETTING
         or (folded.rpartition("_")[2] in _SETTING_LAST and "/" not in text and " " not in text)
     ):

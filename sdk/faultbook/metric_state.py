@@ -71,6 +71,9 @@ class Counter:
                     return value + seen.offset
         if seen is None:
             seen = self.seen[key] = _Seen(value, value, line=line, epoch=epoch)
+            others = any(other[0] == key[0] for other in self.seen if other != key)
+            if others and record.kind == "batch" and record.epoch is not None and self.step is not None:
+                seen.offset = self.step  # another number of batches to an epoch: the axis goes on
         else:
             gap = value - seen.last
             if gap > 0:
@@ -134,8 +137,13 @@ class Collector:
 
     def finish(self) -> list[Series]:
         result = []
+        shared: dict[int, int] = {}
+        for _, _, _, lines in self.data.values():
+            if len(lines) == 1:
+                shared[lines[0]] = shared.get(lines[0], 0) + 1
         for (text, rank, attempt), (name, steps, values, lines) in self.data.items():
-            if len(values) == 1 and steps[0] is None and name.role in ("lr", "temperature"):
+            alone = len(values) == 1 and steps[0] is None and shared[lines[0]] == 1
+            if alone and name.role in ("lr", "temperature"):
                 continue  # a setting that was printed once
             result.append(
                 Series(

@@ -34,7 +34,7 @@ METRIC_HINTS: tuple[str, ...] = (
     "loss", "grad", "norm", "reward", "score", "accuracy", "acc:", "acc=", "perplexity", "ppl", "learning",
     "entropy", "scale", "logit", "temperature", "expert", "router", "approxkl", "_kl", "/kl", " kl", "bleu",
     "tokens/s", "tok/s", "it/s", "s/it", "samples/s", "samplespersec", "throughput", "usage", "mfu", "mem",
-    "iteration", "iter", "step", "epoch", " avg",
+    "iteration", "iter", "step", "epoch", "batch", " avg",
 )  # fmt: skip
 """Lower-case literals: every line that holds a metric holds one of them (rows of tables do
 not: see `has_table`). For a coarse filter before `read_series`, which judges each line itself."""
@@ -169,5 +169,6 @@ class _Reader:
             self.counters[rank] = counter
         step = counter.move(record, line)
         if record.pairs:
-            counter.records += 1
+            if record.step is not None or any(name.role == "loss" for name, _ in record.pairs):
+                counter.records += 1
             self.collector.add(record, rank, self.first + counter.attempt, step, line)

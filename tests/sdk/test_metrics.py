@@ -27,7 +27,8 @@ def attempts(series: list[Series], name: str = "loss") -> list[tuple[int, list[f
 ROLES = {
     "loss": "loss", "train_loss": "loss", "lm loss": "loss", "train/loss": "loss", "total_loss": "loss",
     "avr_loss": "loss", "Training Loss": "loss", "train/CrossEntropyLoss": "loss", "L": None,
-    "loss_bbox": "loss_term", "d0.loss_cls": "loss_term", "kd loss": "loss_term", "cls_loss": "loss_term", "SoftmaxWithLoss1": "loss_term",
+    "d0.loss_cls": "loss_term",
+    "loss_bbox": "loss_term", "kd loss": "loss_term", "cls_loss": "loss_term", "SoftmaxWithLoss1": "loss_term",
     "eval_loss": "eval_loss", "val loss": "eval_loss", "Validation Loss": "eval_loss", "test/loss": "eval_loss",
     "actor/entropy_loss": "entropy", "entropy": "entropy", "cross_entropy": "loss", "policy_entropy": "entropy",
     "actor/pg_loss": "policy_loss", "policy loss": "policy_loss", "vf_loss": "value_loss", "critic/vf_loss": "value_loss",
@@ -68,6 +69,11 @@ def test_resume_from_a_checkpoint_is_a_new_attempt() -> None:
 def test_epoch_counters_restart_within_one_attempt() -> None:
     lines = [f"Epoch: [{e}][{b}/100]\tLoss 0.5 (0.6)" for e in (0, 1, 2) for b in (0, 50)]
     assert attempts(read(lines), "Loss") == [(0, [0, 50, 100, 150, 200, 250])]
+
+
+def test_another_number_of_batches_continues_the_axis() -> None:
+    lines = [f"Epoch: [{e}][{b}/{n}]\tLoss 0.5 (0.6)" for e, n in ((0, 100), (1, 60)) for b in (0, 50)]
+    assert attempts(read(lines), "Loss") == [(0, [0, 50, 50, 100])]
 
 
 def test_batch_counters_without_an_epoch_roll_over_when_complete() -> None:
