@@ -15,7 +15,7 @@ from .model import Diagnosis, Finding, Initiating, Verdict
 from .ranking import Candidate, Match
 from .signatures import LogSignature
 
-URL = "https://faultbook.dev/entries/{slug}/"
+URL = "https://faultbook.github.io/entries/{slug}/"
 
 
 def diagnose(

@@ -10,9 +10,9 @@ const { loadPyodide } = await import(pathToFileURL(path.join(pyodideFolder, "pyo
 const started = performance.now();
 const pyodide = await loadPyodide({ indexURL: pyodideFolder + path.sep });
 const loaded = performance.now();
-pyodide.unpackArchive(readFileSync(job.archive), "zip", { extractDir: "/faultbook" });
+pyodide.unpackArchive(new Uint8Array(readFileSync(job.archive)), "zip", { extractDir: "/faultbook" });
 pyodide.FS.mkdirTree("/catalogue");
-pyodide.FS.writeFile("/catalogue/signatures.json", readFileSync(job.signatures));
+pyodide.FS.writeFile("/catalogue/signatures.json", new Uint8Array(readFileSync(job.signatures)));
 pyodide.runPython(`
 import sys, os, json
 sys.path.insert(0, "/faultbook")
