@@ -47,7 +47,7 @@ BANNER = re.compile(
 )
 NO_METRICS = frozenset({"kernel", "scheduler", "nccl"})
 """Streams whose numbers are no metrics (`anon-rss:9000kB`)."""
-MAX_RECORD = 65536
+MAX_RECORD = 16384
 """Characters of a record that are looked at."""
 
 Resolver = Callable[[Line], "int | None"]
