@@ -16,12 +16,12 @@ The catalogue has none (`faultbook check` refuses them).
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from .confirm import ANSI, LOOK, Matcher, Record, following, join, joined_readings, line_before, window_number
@@ -94,7 +94,7 @@ class Scanner:
 
 
 def scan_files(
-    paths: Sequence[str | Path], patterns: Sequence[Pattern], gate: str | None = None, cap: int = 50
+    paths: Sequence[str | os.PathLike[str]], patterns: Sequence[Pattern], gate: str | None = None, cap: int = 50
 ) -> list[Scanned]:
     """Scans files or directories one after the other; a plain function for pools of workers."""
     scanner = Scanner(patterns, gate, cap)

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import gzip
 import os
 import re
 import stat
 import sys
-import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from .model import Source, SourceKind
@@ -33,7 +30,7 @@ _IN_MEMORY = 8 << 20
 
 
 def discover(
-    paths: Sequence[str | Path] = (),
+    paths: Sequence[str | os.PathLike[str]] = (),
     text: str | bytes | None = None,
     stdin: BinaryIO | None = None,
 ) -> list[Source]:
@@ -198,9 +195,13 @@ def _from_data(data: bytes, name: str) -> Source:
 
 def _spooled(stream: BinaryIO, name: str) -> Source:
     """A pipe's content, kept in memory while small: later stages read it again."""
+    import tempfile  # this and gzip are slow to import, and rarely needed
+
     try:
         data = _read_up_to(stream, _IN_MEMORY)
         if data[:2] == b"\x1f\x8b":  # zcat was forgotten
+            import gzip
+
             data, stream = b"", cast(BinaryIO, gzip.GzipFile(fileobj=Chained(data, stream)))
             data = _read_up_to(stream, _IN_MEMORY)
         if len(data) < _IN_MEMORY:
