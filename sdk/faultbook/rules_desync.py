@@ -7,14 +7,15 @@ from collections import Counter, defaultdict
 
 from .case_facts import Confidence, communication_failed, heard, listed, lost, rank, silent_ranks, steps_after, unknown
 from .evidence import Case
-from .exceptions import Frame, Raised
+from .exceptions import Frame, Part, Raised
 from .flight_recorder import minority
 from .model import Initiating
 
 _WAITING = re.compile(
-    r"\b(?:wait|all_reduce|all_gather\w*|all_to_all\w*|broadcast\w*|barrier|reduce_scatter\w*|recv|send|isend|irecv|gather"
-    r"|scatter|backward|_run_backward|monitored_barrier|synchronize|allreduce|reduce)\b"
+    r"^(?:wait|all_reduce|all_gather\w*|all_to_all\w*|broadcast\w*|barrier|reduce_scatter\w*|i?recv|i?send|gather|scatter"
+    r"|_engine_run_backward|monitored_barrier|allreduce|reduce)$"
 )
+_COLLECTIVE_CODE = re.compile(r"\bdist\.\w+\(|\.backward\(")
 
 
 _RENDEZVOUS = re.compile(r"DistStoreError|wait timeout after|clients joined|client socket has|store based barrier")
@@ -146,6 +147,11 @@ def _frames(case: Case) -> dict[int, Frame]:
         frame = raised.cause.user_frame
         if frame is not None and case.hung:
             found.setdefault(number, frame)
+    for number, raised in case.ranks_with("fatal").items():
+        # A rank that gloo aborted raises nothing; its faulthandler dump shows where it was.
+        own = [f for f in raised.cause.frames if f.is_user]
+        if own and raised.fatal == "Aborted":
+            found.setdefault(number, own[-1])
     return found
 
 
@@ -206,6 +212,15 @@ def in_another_frame(case: Case) -> Initiating | None:
     return None
 
 
+def _waits(part: Part) -> bool:
+    """Whether a stack ends inside a collective, or in a backward pass that runs some."""
+    frames = part.frames
+    last = max((n for n, f in enumerate(frames) if f.is_user), default=-1)
+    if last >= 0 and _COLLECTIVE_CODE.search(frames[last].code):
+        return True
+    return any("torch/distributed/" in f.file or _WAITING.search(f.function) for f in frames[last + 1 :])
+
+
 def interrupted_elsewhere(case: Case) -> Initiating | None:
     """Ctrl-C after a hang: the one rank that was not waiting in a collective."""
     if not case.hung:
@@ -213,10 +228,7 @@ def interrupted_elsewhere(case: Case) -> Initiating | None:
     stacks = case.ranks_with("interrupt")
     busy = {}
     for number, raised in stacks.items():
-        innermost = raised.cause.frames[-6:]
-        frame = raised.cause.user_frame
-        in_collective = any("distributed" in f.file or _WAITING.search(f.function) for f in innermost if not f.is_user)
-        in_collective = in_collective or bool(frame and re.search(r"\bdist\.|\.backward\(", frame.code))
+        in_collective = any(_waits(part) for part in raised.parts)
         if not in_collective:
             busy[number] = raised
     if len(busy) == 1 and len(stacks) >= 2:

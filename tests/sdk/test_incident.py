@@ -375,6 +375,25 @@ def test_ctrl_c_after_a_hang_exposes_the_guilty_frame() -> None:
     assert named(of_text(text)) == ("rank", 2)
 
 
+def test_ctrl_c_after_a_hang_whose_victims_lost_each_other_meanwhile() -> None:
+    def victim(r: int) -> str:
+        return lost(r).replace("work.wait()", "work.wait()") + f"[rank{r}]: \n[rank{r}]: During handling of the above exception, another exception occurred:\n[rank{r}]: \n" + raised(r, "KeyboardInterrupt")
+    guilty = ("[rank3]: Traceback (most recent call last):\n[rank3]:   File \"/opt/venv/lib/python3.11/site-packages/torch/distributed/elastic/"
+              "multiprocessing/errors/__init__.py\", line 367, in wrapper\n[rank3]:     return f(*args, **kwargs)\n"
+              "[rank3]:   File \"/home/user/proj/train.py\", line 160, in train\n[rank3]:     self.lock.acquire()\n[rank3]: KeyboardInterrupt\n")
+    text = "".join(banner(r) for r in range(4)) + "".join(victim(r) for r in (0, 1, 2)) + guilty
+    assert named(of_text(text)) == ("rank", 3)
+
+
+def test_a_rank_that_gloo_aborted_in_other_code_than_the_rest() -> None:
+    text = "".join(banner(r) for r in range(4))
+    text += ("[default1]:terminate called after throwing an instance of 'gloo::EnforceNotMet'\n[default1]:  what():  [enforce fail at "
+             "/gloo/pair.cc:456] op.preamble.length <= op.nbytes. 726 vs 20. Received data size doesn't match expected size\n"
+             "[default1]:Fatal Python error: Aborted\n[default1]:\n[default1]:Current thread 0x00007f902d3d8b80 (most recent call first):\n"
+             "[default1]:  File \"/home/user/proj/train.py\", line 140 in train\n[default1]:\n")
+    assert named(of_text(text + lost(0) + lost(2) + lost(3))) == ("rank", 1)
+
+
 def test_ctrl_c_in_a_moving_run_is_the_user() -> None:
     text = "".join(banner(r) + steps(r, 5) for r in range(3))
     for r in range(3):
