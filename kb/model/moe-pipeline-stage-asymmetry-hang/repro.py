@@ -1,10 +1,11 @@
 """MoE pipeline hang: one rank of one stage skips an all-to-all because of its data.
 
 Four ranks: two pipeline stages of two expert-parallel ranks each (rank = 2 * stage + expert).
-Each stage is a residual layer of two experts, one on each rank. In the last micro-batch every
-token of one rank is routed to the expert that this rank itself holds. The broken layer then
-takes a short cut past the exchange; its partner waits there for ever, and the wait spreads to
-the other stage through the pipeline. `guilty` chooses the rank with the one-sided micro-batch.
+Each stage is a residual layer of two experts, one on each rank. In the second micro-batch of the
+last step every token of one rank is routed to the expert that this rank itself holds. The broken
+layer then takes a short cut past the exchange, so its partner is one exchange short at the end of
+the step and waits there; the wait spreads to the other stage through the pipeline. `guilty` chooses
+the rank with the one-sided micro-batch.
 """
 
 import datetime
@@ -78,13 +79,13 @@ class MoELayer(nn.Module):
 
 
 def micro_batches(step, expert, guilty, device):
-    """Tokens of one pipeline; the last micro-batch of the guilty rank's pipeline is one-sided."""
+    """Tokens of one pipeline; one micro-batch of the guilty rank's pipeline is one-sided."""
     generator = torch.Generator().manual_seed(100 * step + expert)
     batches = []
     for index in range(MICRO_BATCHES):
         tokens = torch.randn(TOKENS, WIDTH, generator=generator)
         tokens[:, :2] = torch.tensor([1.0, -1.0]).repeat(TOKENS // 2)[:, None]
-        if index == MICRO_BATCHES - 1 and guilty % 2 == expert and step == STEPS - 1:
+        if index == 1 and guilty % 2 == expert and step == STEPS - 1:
             tokens[:, guilty // 2] = 1.0 if expert else -1.0
         batches.append(tokens.to(device))
     return batches
