@@ -105,8 +105,8 @@ def _observe(
 ) -> dict[Key, list[Observation]]:
     """Hits with what their line says about rank, attempt and time."""
     at: dict[tuple[int, int], list[Record]] = defaultdict(list)
-    for record in records:
-        at[record.source, record.line].append(record)
+    for item in records:
+        at[item.source, item.line].append(item)
     result: dict[Key, list[Observation]] = defaultdict(list)
     for found in scanned.values():
         source = sources[found.source]
