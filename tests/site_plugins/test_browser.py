@@ -280,7 +280,7 @@ def test_box_takes_several_files(box: Any, tmp_path: Path) -> None:
     for rank in range(3):
         (tmp_path / f"rank_{rank}.log").write_text("fine\n" * 10)
     box.locator("input[type=file]").set_input_files([str(p) for p in sorted(tmp_path.glob("*.log"))])
-    assert box.locator(".fb-given li").count() == 3
+    expect(box.locator(".fb-given li")).to_have_count(3)
     box.get_by_role("button", name="Diagnose").click()
     box.locator(".fb-verdict").wait_for()
     assert "150 characters in 3" in box.locator(".fb-verdict").inner_text()

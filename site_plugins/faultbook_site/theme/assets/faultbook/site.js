@@ -78,7 +78,8 @@
       setTimeout(() => { copy.textContent = "Copy"; }, 1500);
     });
     block.append(copy);
-    code.tabIndex = 0; // it may scroll, at this width or another, and must then be reachable by keyboard
   }
+  // Code may scroll, at this width or another, and must then be reachable by keyboard.
+  for (const code of document.querySelectorAll(".md-content pre > code")) code.tabIndex = 0;
   window.faultbook = { searchable };
 })();
