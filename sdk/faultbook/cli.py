@@ -213,6 +213,7 @@ def _search(args: argparse.Namespace) -> int:
 
 def _score(args: argparse.Namespace) -> int:
     import json
+    from functools import partial
 
     from .diagnosis import diagnose
     from .score import ScoreError, read_cases, report, score
@@ -227,7 +228,8 @@ def _score(args: argparse.Namespace) -> int:
         if sys.stderr.isatty():
             print(f"\r{done}/{total}", end="" if done < total else "\n", file=sys.stderr, flush=True)
 
-    result = score(cases, frozenset(catalog.entries), lambda *paths, **given: diagnose(*paths, catalog=catalog, **given), progress)
+    run = partial(diagnose, catalog=catalog)
+    result = score(cases, frozenset(catalog.entries), run, progress)
     print(json.dumps(result.totals(), indent=2) if args.json else report(result, args.list), end="\n" if args.json else "")
     return 0
 

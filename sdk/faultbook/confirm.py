@@ -12,14 +12,15 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from . import lazy
 from .portable import WINDOW, compile_pattern, has_anchor, window
 from .signatures import Pattern
 
 Text = bytes | bytearray
 
-ANSI = re.compile(rb"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)?|[()][A-Z0-9]|[=>78cDEHM])")
-_FRAME = re.compile(rb"^[ \t]*\xe2\x94[\x82\x83][ \t]?|[ \t]*\xe2\x94[\x82\x83][ \t]*$")
-_NEW_RECORD = re.compile(
+ANSI = lazy.regex_bytes(rb"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)?|[()][A-Z0-9]|[=>78cDEHM])")
+_FRAME = lazy.regex_bytes(rb"^[ \t]*\xe2\x94[\x82\x83][ \t]?|[ \t]*\xe2\x94[\x82\x83][ \t]*$")
+_NEW_RECORD = lazy.regex_bytes(
     rb"\s*(?:\[?(?:rank|default|trainer)\s?\d|\[?\d{4}-\d\d-\d\d|\[[EWIF] ?\d|[EWIFD]\d{4} \d\d:|Traceback \(most"
     rb"|\d{1,4}: |\{['\"]|(?:INFO|WARNING|ERROR|DEBUG)\b)"
 )
@@ -131,7 +132,7 @@ class Record:
         return None
 
 
-_ESCAPE = re.compile(rb'\\(?:u001[bB]|u00([2-7][0-9A-Fa-f])|([\\"/t]))')
+_ESCAPE = lazy.regex_bytes(rb'\\(?:u001[bB]|u00([2-7][0-9A-Fa-f])|([\\"/t]))')
 
 
 def _plain_escape(match: re.Match[bytes]) -> bytes:

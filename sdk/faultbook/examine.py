@@ -66,7 +66,8 @@ def examine(sources: Sequence[Source], signatures: Iterable[Signature], gate: st
     for found in scanned.values():
         if found.capped:
             notes.append(
-                f"{sources[found.source].name}: {len(found.capped)} patterns match so often that only their first and last lines were kept"
+                f"{sources[found.source].name}: {len(found.capped)} patterns match so often that only their first "
+                "and last lines were kept"
             )
     notes += [f"{s.name}: {s.skipped}" for s in sources if s.skipped]
     return Examined(sources, seen, observations, series, scanned, records, notes)

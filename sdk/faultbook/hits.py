@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
+from . import lazy
 from .model import Hit
 
 _RANKS = 1024
 """Different rank prefixes that are told apart in one input."""
 _KEPT_BYTES = 32 << 20
 """Text of hits kept of one input; beyond, they are only counted."""
-_RANK_FIRST = re.compile(
+_RANK_FIRST = lazy.regex_bytes(
     rb"\[(?:rank|default|trainer|Rank |RANK )(\d{1,6})[\]|]|[ \t]{0,6}(\d{1,6}): |\[(?:\d+,)?(\d{1,6})\][:<]"
 )
-_RANK_NEAR = re.compile(
+_RANK_NEAR = lazy.regex_bytes(
     rb"\[(?:rank|default|trainer|Rank |RANK )(\d{1,6})[\]|]|\"(?:global_)?rank\": ?\"?(\d{1,6})"
     rb"|\[rank=(\d{1,6})\]|\brank(\d{1,6})\["
 )

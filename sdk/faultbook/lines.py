@@ -15,6 +15,7 @@ from calendar import timegm
 from collections.abc import Mapping
 from typing import Any
 
+from . import lazy
 from .model import Line
 from .prefixes import FACTS, HIGHEST, PREFIXES, Prefix
 
@@ -26,12 +27,12 @@ DEPTH = 12
 """Greatest number of stacked prefixes."""
 
 _SGR = r"(?:\d|2[1-9]|3\d|4[0-9]|9[0-7]|10[0-7]|38;[25];[\d;]{1,12}|48;[25];[\d;]{1,12})"
-_ANSI = re.compile(r"\x1b(?:\[[0-9;?]{0,24}[ -/]?[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[()][0-9A-B]|[=>78MDEc])")
-_ANSI_LOST = re.compile(rf"(?<!\[)\[{_SGR}(?:;{_SGR}){{0,4}}m")
-_LOST_MARK = re.compile(rf"\[(?:0|39|22)?m|\[{_SGR}m\(")
-_RANK_INSIDE = re.compile(r"\[rank(\d{1,6})\]:")
-_FOLDED = re.compile(r"\[repeated (\d{1,9})x across (?:cluster|all nodes)\]")
-_COORDINATE = re.compile(r"(?<![A-Za-z])(DP|TP|PP|EP|CP|SP)_?(\d{1,5})")
+_ANSI = lazy.regex(r"\x1b(?:\[[0-9;?]{0,24}[ -/]?[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[()][0-9A-B]|[=>78MDEc])")
+_ANSI_LOST = lazy.regex(rf"(?<!\[)\[{_SGR}(?:;{_SGR}){{0,4}}m")
+_LOST_MARK = lazy.regex(rf"\[(?:0|39|22)?m|\[{_SGR}m\(")
+_RANK_INSIDE = lazy.regex(r"\[rank(\d{1,6})\]:")
+_FOLDED = lazy.regex(r"\[repeated (\d{1,9})x across (?:cluster|all nodes)\]")
+_COORDINATE = lazy.regex(r"(?<![A-Za-z])(DP|TP|PP|EP|CP|SP)_?(\d{1,5})")
 _MONTHS = {m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)}
 # Days before each month of a leap year, so that 29 February has a place of its own.
 _DAYS_BEFORE = (0, 0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
@@ -75,7 +76,7 @@ def _by_head() -> dict[str, tuple[Prefix, ...]]:
 
 
 _ROWS = _by_head()
-_NEEDLES = re.compile("|".join(re.escape(n) for n in dict.fromkeys(f.needle for f in FACTS)))
+_NEEDLES = lazy.regex("|".join(re.escape(n) for n in dict.fromkeys(f.needle for f in FACTS)))
 
 
 def parse(text: str) -> Line:
@@ -298,7 +299,7 @@ def elapsed(earlier: Line, later: Line) -> float | None:
 
 
 # Where one record was glued to the end of another that had no newline (a progress bar, mostly).
-_GLUE = re.compile(
+_GLUE = lazy.regex(
     r"(?<=[^\s\[(])(?=\[rank\d{1,6}\]:"
     r"|\[[IWEF] ?\d{0,4} ?[\w:. ]{0,24}?\w{1,40}\.(?:cpp|cc|hpp):\d"
     r"|Traceback \(most recent|[IWEF]\d{4} \d\d:\d\d:\d\d\."

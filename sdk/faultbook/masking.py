@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable, Mapping
 from string import ascii_lowercase
 
+from . import lazy
+
 MASK = "<masked>"
 
 _NAMED = (
@@ -21,27 +23,27 @@ _NAMED = (
 )
 _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     # lines of a private key whose beginning is elsewhere
-    (re.compile(r"(?m)^([^\n]{0,80}?)\b(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{76})(?=\r?$)"), rf"\1{MASK}"),
-    (re.compile(r"\bhf_[A-Za-z0-9]{16,}"), f"hf_{MASK}"),
-    (re.compile(r"\bsk-(?:ant-|proj-|or-)?[A-Za-z0-9_-]{16,}"), f"sk-{MASK}"),
-    (re.compile(r"\b(gh[pousr]_|github_pat_|glpat-|xox[abprs]-|npm_|pypi-|dckr_pat_|nvapi-|tskey-)[A-Za-z0-9_-]{16,}"),
+    (lazy.regex(r"(?m)^([^\n]{0,80}?)\b(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{76})(?=\r?$)"), rf"\1{MASK}"),
+    (lazy.regex(r"\bhf_[A-Za-z0-9]{16,}"), f"hf_{MASK}"),
+    (lazy.regex(r"\bsk-(?:ant-|proj-|or-)?[A-Za-z0-9_-]{16,}"), f"sk-{MASK}"),
+    (lazy.regex(r"\b(gh[pousr]_|github_pat_|glpat-|xox[abprs]-|npm_|pypi-|dckr_pat_|nvapi-|tskey-)[A-Za-z0-9_-]{16,}"),
      rf"\1{MASK}"),
-    (re.compile(r"\b(AKIA|ASIA|AROA|AIDA)[A-Z0-9]{16}\b"), rf"\1{MASK}"),
-    (re.compile(r"\bAIza[A-Za-z0-9_-]{30,}"), f"AIza{MASK}"),
-    (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+)?"), MASK),
-    (re.compile(r"\b(Bearer|Basic|Token)([ :]+)(?=[A-Za-z0-9+/._=-]*\d)[A-Za-z0-9+/._=-]{16,}", re.I), rf"\1\2{MASK}"),
-    (re.compile(r"((?:wandb|weights ?& ?biases|netrc|api[ _-]?key|login)\b[^\n]{0,60}?)\b[0-9a-f]{40}\b", re.I), rf"\1{MASK}"),
-    (re.compile(r"\b(wandb_v\d_)[A-Za-z0-9_]{16,}"), rf"\1{MASK}"),
-    (re.compile(r"([a-z][a-z0-9+.-]{1,20}://)[^\s:/@'\"]{0,80}:[^\s@/'\"]{1,200}@", re.I), rf"\1{MASK}@"),
-    (re.compile(r"([?&](?:sig|signature|X-Amz-Signature|X-Amz-Credential|X-Amz-Security-Token|token|key|api_key|password)=)"
+    (lazy.regex(r"\b(AKIA|ASIA|AROA|AIDA)[A-Z0-9]{16}\b"), rf"\1{MASK}"),
+    (lazy.regex(r"\bAIza[A-Za-z0-9_-]{30,}"), f"AIza{MASK}"),
+    (lazy.regex(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+)?"), MASK),
+    (lazy.regex(r"\b(Bearer|Basic|Token)([ :]+)(?=[A-Za-z0-9+/._=-]*\d)[A-Za-z0-9+/._=-]{16,}", re.I), rf"\1\2{MASK}"),
+    (lazy.regex(r"((?:wandb|weights ?& ?biases|netrc|api[ _-]?key|login)\b[^\n]{0,60}?)\b[0-9a-f]{40}\b", re.I), rf"\1{MASK}"),
+    (lazy.regex(r"\b(wandb_v\d_)[A-Za-z0-9_]{16,}"), rf"\1{MASK}"),
+    (lazy.regex(r"([a-z][a-z0-9+.-]{1,20}://)[^\s:/@'\"]{0,80}:[^\s@/'\"]{1,200}@", re.I), rf"\1{MASK}@"),
+    (lazy.regex(r"([?&](?:sig|signature|X-Amz-Signature|X-Amz-Credential|X-Amz-Security-Token|token|key|api_key|password)=)"
                 r"[^&\s'\"<]{6,}", re.I), rf"\1{MASK}"),
-    (re.compile(rf"\b({_NAMED}['\"]?\s*[=:]\s*['\"]?)(?!None\b|null\b|True\b|False\b|<)[^\s'\",;&|)}}\]]{{6,}}", re.I),
+    (lazy.regex(rf"\b({_NAMED}['\"]?\s*[=:]\s*['\"]?)(?!None\b|null\b|True\b|False\b|<)[^\s'\",;&|)}}\]]{{6,}}", re.I),
      rf"\1{MASK}"),
-    (re.compile(r"(--(?:[a-z-]*(?:token|password|secret|api-?key))[ =])(?!<)[^\s'\"-][^\s'\"]{5,}", re.I), rf"\1{MASK}"),
-    (re.compile(r"\b[A-Za-z0-9][\w.+-]{0,63}@(?!\d)(?:[A-Za-z0-9-]{1,63}\.){1,6}[A-Za-z]{2,18}\b(?![:/]\w)"), "<e-mail>"),
+    (lazy.regex(r"(--(?:[a-z-]*(?:token|password|secret|api-?key))[ =])(?!<)[^\s'\"-][^\s'\"]{5,}", re.I), rf"\1{MASK}"),
+    (lazy.regex(r"\b[A-Za-z0-9][\w.+-]{0,63}@(?!\d)(?:[A-Za-z0-9-]{1,63}\.){1,6}[A-Za-z]{2,18}\b(?![:/]\w)"), "<e-mail>"),
 )
-_PRIVATE_KEY = re.compile(r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)([^-]{1,20000})")
-_HINTS = re.compile(
+_PRIVATE_KEY = lazy.regex(r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)([^-]{1,20000})")
+_HINTS = lazy.regex(
     r"hf_|sk-|gh[pousr]_|github_|glpat|xox|npm_|pypi-|dckr|nvapi|tskey|AKIA|ASIA|AROA|AIDA|AIza|eyJ|bearer|basic|token"
     r"|wandb|biases|netrc|api|login|://|sig|key|pass|secret|credential|@|[A-Za-z0-9+/]{64}", re.I,
 )
@@ -57,27 +59,27 @@ def mask_secrets(text: str) -> str:
     return text
 
 
-_HOME = re.compile(r"(?P<base>(?:/home|/Users|/users|/u|/scratch|/lustre/\w+|/data/home|[A-Za-z]:\\+Users)[/\\]+)"
+_HOME = lazy.regex(r"(?P<base>(?:/home|/Users|/users|/u|/scratch|/lustre/\w+|/data/home|[A-Za-z]:\\+Users)[/\\]+)"
                    r"(?P<user>[A-Za-z0-9_][\w.-]{0,40})")
-_PATH = re.compile(r"(?<![\w./:<>-])(?P<path>/(?:[\w.+@=<>-]+/){2,}|[A-Za-z]:\\(?:[\w .+@=<>-]+\\){2,})")
-_USER = re.compile(r"(?P<base>\b(?:user(?:name)?)[=:] ?['\"]?)(?P<user>[A-Za-z_][\w.-]{1,30})\b(?=['\"]?(?:[\s,;)]|$))",
+_PATH = lazy.regex(r"(?<![\w./:<>-])(?P<path>/(?:[\w.+@=<>-]+/){2,}|[A-Za-z]:\\(?:[\w .+@=<>-]+\\){2,})")
+_USER = lazy.regex(r"(?P<base>\b(?:user(?:name)?)[=:] ?['\"]?)(?P<user>[A-Za-z_][\w.-]{1,30})\b(?=['\"]?(?:[\s,;)]|$))",
                    re.I)
-_IPV4 = re.compile(r"(?<![\w.])(?P<ip>(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d))(?![\w]|\.\d)")
-_IPV6 = re.compile(r"(?<![\w:.])(?P<ip>(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{1,4}"
+_IPV4 = lazy.regex(r"(?<![\w.])(?P<ip>(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d))(?![\w]|\.\d)")
+_IPV6 = lazy.regex(r"(?<![\w:.])(?P<ip>(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{1,4}"
                    r"|(?:[0-9a-f]{1,4}:){1,6}:(?:[0-9a-f]{1,4}:){0,5}[0-9a-f]{1,4}|::ffff:[\d.]+)(?![\w:.])", re.I)
 _HOSTS: tuple[re.Pattern[str], ...] = (
     # where logs name a host: NCCL's host:pid:tid, torchelastic's block, schedulers, pdsh and journald prefixes, URLs
-    re.compile(r"(?m)^(?P<before>(?:\[?[\d T:.,-]{1,40}\]?[ ]{1,4})?(?:\d{1,6}: )?)(?P<host>[A-Za-z][\w.-]*):\d+:\d+ \["),
-    re.compile(r"(?P<before>\b(?:host(?:name)?|node(?:name|list)?|master_addr|machine|instance|server)['\"]?\s*[:=]\s*['\"]?)"
+    lazy.regex(r"(?m)^(?P<before>(?:\[?[\d T:.,-]{1,40}\]?[ ]{1,4})?(?:\d{1,6}: )?)(?P<host>[A-Za-z][\w.-]*):\d+:\d+ \["),
+    lazy.regex(r"(?P<before>\b(?:host(?:name)?|node(?:name|list)?|master_addr|machine|instance|server)['\"]?\s*[:=]\s*['\"]?)"
                r"(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)", re.I),
-    re.compile(r"(?P<before>\b(?:slurmstepd-|srun: error: |on node |ON |from node |Node ))(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)"),
-    re.compile(r"(?P<before>(?<=\w)@)(?P<host>[A-Za-z][\w.-]+)(?=:|\b)"),
-    re.compile(r"(?m)^(?P<before>[A-Z][a-z]{2} +\d+ [\d:]{8} )(?P<host>[A-Za-z][\w.-]*)(?= )"),
-    re.compile(r"(?<![\w.@/-])(?P<before>)(?P<host>[A-Za-z][\w-]*(?:\.[\w-]+)*\.(?:internal|local|cluster|lan|intra|corp|svc|compute))\b"),
-    re.compile(r"(?P<before>\[)(?P<host>[A-Za-z][\w.-]+)(?=\]:\d{2,5}\b)"),
+    lazy.regex(r"(?P<before>\b(?:slurmstepd-|srun: error: |on node |ON |from node |Node ))(?P<host>[A-Za-z][\w.-]*\d[\w.-]*)"),
+    lazy.regex(r"(?P<before>(?<=\w)@)(?P<host>[A-Za-z][\w.-]+)(?=:|\b)"),
+    lazy.regex(r"(?m)^(?P<before>[A-Z][a-z]{2} +\d+ [\d:]{8} )(?P<host>[A-Za-z][\w.-]*)(?= )"),
+    lazy.regex(r"(?<![\w.@/-])(?P<before>)(?P<host>[A-Za-z][\w-]*(?:\.[\w-]+)*\.(?:internal|local|cluster|lan|intra|corp|svc|compute))\b"),
+    lazy.regex(r"(?P<before>\[)(?P<host>[A-Za-z][\w.-]+)(?=\]:\d{2,5}\b)"),
 )
-_PUBLIC = re.compile(r"localhost|127\.|0\.0\.0\.0|255\.|::1?$", re.I)
-_VERSION = re.compile(r"(?:version|torch|cuda|cudnn|nccl|driver|python|release|toolkit|==|[^\w]v)[ :=(\"']{0,3}$", re.I)
+_PUBLIC = lazy.regex(r"localhost|127\.|0\.0\.0\.0|255\.|::1?$", re.I)
+_VERSION = lazy.regex(r"(?:version|torch|cuda|cudnn|nccl|driver|python|release|toolkit|==|[^\w]v)[ :=(\"']{0,3}$", re.I)
 _SYSTEM_ROOTS = ("/usr/", "/opt/", "/lib", "/proc/", "/sys/", "/dev/", "/etc/", "/var/", "/tmp/", "/bin/", "/root/")
 _NEUTRAL = frozenset(["node", "host", "localhost", "rank", "worker", "master", "none", "null", "unknown", "true", "false"])
 

@@ -8,11 +8,11 @@ group made of such lines alone never names a rank.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from . import lazy
 from .portable import compile_pattern
 from .signatures import Comparison, LogSignature, Pattern, Ranks
 
@@ -230,7 +230,7 @@ _UNITS = {
 }  # fmt: skip
 _SECONDS = {"": 1.0, "s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6,
             "m": 60.0, "min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0}  # fmt: skip
-_QUANTITY = re.compile(r"\s*([-+]?[0-9][0-9,]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z]*)")
+_QUANTITY = lazy.regex(r"\s*([-+]?[0-9][0-9,]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z]*)")
 
 
 def quantity(text: str, type: str) -> float | None:

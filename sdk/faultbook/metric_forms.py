@@ -11,13 +11,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from . import lazy
 from .metric_names import Name, read_name, role_of
 
 _DECIMAL = r"(?:(?:\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,40})(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,5})?"
 _WORD_NUMBER = r"(?:nan|NaN|NAN|Nan|inf|Inf|INF|infinity|Infinity)"
 NUMBER = rf"[-+]?(?:{_DECIMAL}|{_WORD_NUMBER})"
 _WORD = r"[A-Za-z_#][\w./#@%+\-]{0,63}(?:'s(?= ))?"
-_PAIR = re.compile(
+_PAIR = lazy.regex(
     rf"(?<![\w./#@\-])({_WORD}(?: {_WORD}){{0,5}}(?: ?\([\w/.%]{{1,16}}\))?)['\"’”]?"  # 1 name
     r"(?:(\s{0,4}[:=]\s{0,14})|[ \t]{1,14})"  # 2 separator, empty when blanks alone
     r"['\"‘“]?((?:tensor|array|(?:np|numpy|torch)\.\w{3,10})\(|[\[(]{1,2})?"  # 3 wrapper
@@ -26,22 +27,22 @@ _PAIR = re.compile(
     r"(?![\w:]\w|\w|\.\d|-\d|\s?\*)"
     r"(?: {0,3}/ {0,3}(\d{1,12})(?![\w.]))?"  # 6 total
 )
-_EPOCH = re.compile(
+_EPOCH = lazy.regex(
     r"(?<![A-Za-z])[Ee]po(?:ch)?(?:s(?=[\s:\[(=#]{0,4}\d{1,7} ?/))?[\s:\[(=#]{0,4}"
     r"(\d{1,7}(?:\.\d{1,9})?)(?: ?/ ?(\d{1,7}))?"
 )
-_FRACTION = re.compile(r"(?<![\w./:\-])(?<!% \()(?<!%\()(\d{1,9}) {0,2}/ {0,2}(\d{1,9})(?=$|[\]\s),:|\[(]|\.{3})")
-_LEADING = re.compile(r"\s{0,8}(?:\[(?=\d{1,10}\]\s))?(\d{1,10})(?:\s{0,3}\||\]\s)")
-_BAR = re.compile(r"(\d{1,10})(?:/(\d{1,10}))? \[(?:\d{1,3}:)?\d\d?:\d\d(?::\d\d)?(?:<|,)")
-_RATE = re.compile(r"[<,] {0,2}(\d{1,9}(?:\.\d{1,9})?)(it/s|s/it)")
+_FRACTION = lazy.regex(r"(?<![\w./:\-])(?<!% \()(?<!%\()(\d{1,9}) {0,2}/ {0,2}(\d{1,9})(?=$|[\]\s),:|\[(]|\.{3})")
+_LEADING = lazy.regex(r"\s{0,8}(?:\[(?=\d{1,10}\]\s))?(\d{1,10})(?:\s{0,3}\||\]\s)")
+_BAR = lazy.regex(r"(\d{1,10})(?:/(\d{1,10}))? \[(?:\d{1,3}:)?\d\d?:\d\d(?::\d\d)?(?:<|,)")
+_RATE = lazy.regex(r"[<,] {0,2}(\d{1,9}(?:\.\d{1,9})?)(it/s|s/it)")
 # Lines that are no observation: dotted listings of arguments, configurations, command lines.
-_DUMP = re.compile(
+_DUMP = lazy.regex(
     r"\w \.{5}|Namespace\(|\b\w{0,30}(?:Config|Arguments|Args)\(|\.json\b.{0,20}:"
     r"|^\s{0,60}['\"][\w./\-]{1,60}['\"]: \S{1,40}[,}]{0,2}$"
     r"|(?:^|\s)--[a-z][\w\-]{2,40}[= ]|^\s{0,12}(?:File \"|>>> |def |return |import |assert )|^\+ "
 )
-_CONSTRUCTOR = re.compile(r"Namespace\(|\b\w{0,30}(?:Config|Arguments|Args)\(")
-_SPARK = re.compile(r"[▁▂▃▄▅▆▇█]{3}")
+_CONSTRUCTOR = lazy.regex(r"Namespace\(|\b\w{0,30}(?:Config|Arguments|Args)\(")
+_SPARK = lazy.regex(r"[▁▂▃▄▅▆▇█]{3}")
 _SIZES = {"K": 1 << 10, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -270,19 +271,19 @@ def step_of(text: str) -> tuple[str, float, float | None] | None:
 
 # Forms that the general expression would misread, found by a literal. -------------------
 
-_SCALE = re.compile(r"Attempted loss scale: (\d[\d.e+\-]{0,30}\d|\d),? ?(?:reducing to (\d[\d.e+\-]{0,30}\d|\d))?")
-_TACOTRON = re.compile(
+_SCALE = lazy.regex(r"Attempted loss scale: (\d[\d.e+\-]{0,30}\d|\d),? ?(?:reducing to (\d[\d.e+\-]{0,30}\d|\d))?")
+_TACOTRON = lazy.regex(
     rf"(?:^|\s)([Tt]rain loss|[Vv]alidation loss) (\d{{1,9}}):? ({NUMBER})"
     rf"(?: [Gg]rad [Nn]orm ({NUMBER}))?"
 )
-_DARKNET = re.compile(rf"^\s{{0,4}}(\d{{1,9}}): ({NUMBER}), ({NUMBER}) avg(?: loss)?, ({NUMBER}) rate")
-_REGION = re.compile(rf"Region \d{{1,4}} Avg IOU: ({NUMBER}).{{0,300}}?count: (\d{{1,9}})")
-_ROW = re.compile(rf"^\s{{0,8}}\|\s{{0,20}}([A-Za-z_][\w/.\- ]{{0,40}}?)\s{{0,40}}\|\s{{0,20}}({NUMBER})\s{{0,20}}\|\s*$")
-_SENTENCE = re.compile(
+_DARKNET = lazy.regex(rf"^\s{{0,4}}(\d{{1,9}}): ({NUMBER}), ({NUMBER}) avg(?: loss)?, ({NUMBER}) rate")
+_REGION = lazy.regex(rf"Region \d{{1,4}} Avg IOU: ({NUMBER}).{{0,300}}?count: (\d{{1,9}})")
+_ROW = lazy.regex(rf"^\s{{0,8}}\|\s{{0,20}}([A-Za-z_][\w/.\- ]{{0,40}}?)\s{{0,40}}\|\s{{0,20}}({NUMBER})\s{{0,20}}\|\s*$")
+_SENTENCE = lazy.regex(
     rf"((?:[A-Za-z]{{1,20}} )?[A-Za-z_]{{0,30}}[Ll]oss) (?:at|after) (?:step|iteration|iter|epoch) (\d{{1,10}})"
     rf"[^|:=]{{0,40}}(?:\|[^|:=]{{0,40}})?(?:[:=]|\bis\b) {{0,4}}({NUMBER})(?!\w)"
 )
-_ESTIMATOR = re.compile(r"global_step/sec: ([\d.]{1,20})")
+_ESTIMATOR = lazy.regex(r"global_step/sec: ([\d.]{1,20})")
 
 
 def _row(text: str) -> Record | None:

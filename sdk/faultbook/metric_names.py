@@ -8,12 +8,13 @@ good; a name without a role has no direction, and no rule of the engine calls it
 # ruff: noqa: SIM905  (word lists read better as text)
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
-_SEPARATORS = re.compile(r"[^a-z0-9%]+")
-_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
+from . import lazy
+
+_SEPARATORS = lazy.regex(r"[^a-z0-9%]+")
+_CAMEL = lazy.regex(r"(?<=[a-z])(?=[A-Z][a-z])")
 
 EVAL = frozenset({"eval", "val", "valid", "validation", "test", "dev", "evaluation", "holdout"})
 # A number of this name is set by somebody, not measured.
@@ -80,7 +81,7 @@ _THROUGHPUT = frozenset(
     global_tokens_s sps
     """.split()
 )
-_MEMORY = re.compile(r"(?:^|_)(?:mem|memory|vram|rss|memallocated|maxmemallocated|allocated|reserved|peak_mem|gpumem)(?:_|$)")
+_MEMORY = lazy.regex(r"(?:^|_)(?:mem|memory|vram|rss|memallocated|maxmemallocated|allocated|reserved|peak_mem|gpumem)(?:_|$)")
 _ACCURACY = frozenset(
     """
     acc accuracy acc1 acc5 top1 top5 map map50 miou iou f1 auc precision recall bleu rouge em pixacc
@@ -253,7 +254,7 @@ _INDEXED = frozenset({"loss scaler", "cuda", "gpu", "device", "node", "worker"})
 """An index follows, no value: `loss scaler 0`, `cuda:0`."""
 _FILES = (".py", ".cc", ".cpp", ".cu", ".h", ".c", ".json", ".yaml", ".txt", ".log")
 # Words that lead up to a name, or follow it, in sentences.
-_TAIL = re.compile(r"(?:[ ](?:is|was|of|at|to|now|so|far|equals|became|reached))+$")
+_TAIL = lazy.regex(r"(?:[ ](?:is|was|of|at|to|now|so|far|equals|became|reached))+$")
 _LONG = frozenset(
     {
         "elapsed_time_per_iteration_ms",

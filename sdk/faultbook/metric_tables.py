@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from . import lazy
 from .metric_forms import NUMBER, Record, count, name_of, number
 from .metric_names import Name
 
@@ -65,9 +64,9 @@ class Table:
         return record if record.pairs else None
 
 
-_DIGIT = re.compile(r"\d{3}|(?<![A-Za-z@])\d+\.\d")
-_CELL = re.compile(r"['\"]?[A-Za-z_#][\w .()/@%#\-]{0,39}['\"]?")
-_CELL_VALUE = re.compile(rf"['\"]?({NUMBER})(%|[kKMGT](?:i?B)?|s|ms)?(?:/\d{{1,9}})?:?['\"]?")
+_DIGIT = lazy.regex(r"\d{3}|(?<![A-Za-z@])\d+\.\d")
+_CELL = lazy.regex(r"['\"]?[A-Za-z_#][\w .()/@%#\-]{0,39}['\"]?")
+_CELL_VALUE = lazy.regex(rf"['\"]?({NUMBER})(%|[kKMGT](?:i?B)?|s|ms)?(?:/\d{{1,9}})?:?['\"]?")
 
 
 def _value(cell: str) -> float | None:

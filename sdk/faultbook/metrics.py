@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from . import lazy
 from .lines import parse
 from .metric_files import series_from_file
 from .metric_forms import Record, read_line, step_of
@@ -39,8 +40,8 @@ METRIC_HINTS: tuple[str, ...] = (
 """Lower-case literals: every line that holds a metric holds one of them (rows of tables do
 not: see `has_table`). For a coarse filter before `read_series`, which judges each line itself."""
 
-_HINT = re.compile("|".join(re.escape(h) for h in METRIC_HINTS), re.IGNORECASE)
-BANNER = re.compile(
+_HINT = lazy.regex("|".join(re.escape(h) for h in METRIC_HINTS), re.IGNORECASE)
+BANNER = lazy.regex(
     r"Setting OMP_NUM_THREADS environment variable|Starting elastic_operator with launch configs"
     r"|WORLD INFO DICT|\*{5} Running training \*{5}|will restart worker group|restart_count=[1-9]"
     r"|\bResuming (?:training )?from checkpoint|Loaded checkpoint .{0,200}(?:epoch|iteration)"

@@ -27,6 +27,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+from . import lazy
 from .signatures import Pattern
 
 if sys.version_info >= (3, 11):
@@ -48,9 +49,9 @@ _STEPS = 1 << 26
 _SYNTAX = r"^$\.*+?()[]{}|/"
 _ESCAPES = set(_SYNTAX) | set("dDwWsSbtfv")
 _CLASS_ESCAPES = set(_SYNTAX) | set("-dwstfv")
-_QUANTIFIER = re.compile(r"\{(\d+)(,(\d*))?\}")
-_GROUP = re.compile(r"\?P<([A-Za-z_][A-Za-z0-9_]*)>|\?:")
-_HEX = re.compile(r"x[0-7][0-9A-Fa-f]")
+_QUANTIFIER = lazy.regex(r"\{(\d+)(,(\d*))?\}")
+_GROUP = lazy.regex(r"\?P<([A-Za-z_][A-Za-z0-9_]*)>|\?:")
+_HEX = lazy.regex(r"x[0-7][0-9A-Fa-f]")
 _REFUSED_GROUPS = {
     "?=": "look-ahead", "?!": "look-ahead", "?<=": "look-behind", "?<!": "look-behind", "?>": "atomic group",
     "?P=": "back-reference", "?P>": "recursion", "?(": "conditional group", "?#": "comment",

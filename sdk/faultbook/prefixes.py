@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from . import lazy
+
 LEVELS = r"DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|NOTICE|TRACE|SUCCESS"
 HOST = r"[A-Za-z0-9][\w.\-]{0,63}"
 HMS = r"(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)"
@@ -52,7 +54,7 @@ class Prefix:
 def _row(
     name: str, heads: str, regex: str, *, clock: str = "", trust: int = LAUNCHER, stream: str = "", flags: int = 0
 ) -> Prefix:
-    return Prefix(name, re.compile(regex, flags | re.ASCII), heads, clock, trust, stream)
+    return Prefix(name, lazy.regex(regex, flags | re.ASCII), heads, clock, trust, stream)
 
 
 PREFIXES: tuple[Prefix, ...] = (
@@ -157,7 +159,7 @@ class Fact:
 
 
 def _fact(name: str, needle: str, regex: str, *, trust: int = LAUNCHER, stream: str = "") -> Fact:
-    return Fact(name, needle, re.compile(regex, re.ASCII), trust, stream)
+    return Fact(name, needle, lazy.regex(regex, re.ASCII), trust, stream)
 
 
 FACTS: tuple[Fact, ...] = (

@@ -9,25 +9,25 @@ none: a wrong rank is worse than no rank.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from . import lazy
 from .lines import MESSAGE, parse, strip_ansi
 from .model import Line
 
 TaskMeaning = Literal["rank", "node"]
 
-_NCCL_INIT = re.compile(r"comm 0x[0-9a-f]{1,16} rank (\d{1,6}) n[Rr]anks (\d{1,6})")
-_DS_SPAWN = re.compile(r"process (\d{1,9}) spawned with command: .{0,2000}?--local_rank[= '\",]{1,5}(\d{1,4})")
-_DS_MAP = re.compile(r"global_rank_mapping=defaultdict\([^,]{0,40}, (\{[^{}]{0,20000}\})\)")
-_DS_NODE = re.compile(r"nnodes=(\d{1,6}), num_local_procs=(\d{1,4}), node_rank=(\d{1,6})")
-_SUMMARY = re.compile(r"^\s{0,8}(time|host|rank|exitcode|error_file) {1,12}: (.{1,200})")
-_SUMMARY_RANK = re.compile(r"(\d{1,6}) \(local_rank: (\d{1,4})\)")
-_SUMMARY_PID = re.compile(r"-?\d{1,4} \(pid: (\d{1,9})\)")
-_TASKS = re.compile(r"tasks? ([\d,\- ]{1,400}):")
-_WORLD = re.compile(r"(?:world[_ ]size|WORLD_SIZE)[\"']?\s{0,3}[=:]\s{0,3}[\"']?(\d{1,6})\b|MEMBER: \d{1,6}/(\d{1,6})")
+_NCCL_INIT = lazy.regex(r"comm 0x[0-9a-f]{1,16} rank (\d{1,6}) n[Rr]anks (\d{1,6})")
+_DS_SPAWN = lazy.regex(r"process (\d{1,9}) spawned with command: .{0,2000}?--local_rank[= '\",]{1,5}(\d{1,4})")
+_DS_MAP = lazy.regex(r"global_rank_mapping=defaultdict\([^,]{0,40}, (\{[^{}]{0,20000}\})\)")
+_DS_NODE = lazy.regex(r"nnodes=(\d{1,6}), num_local_procs=(\d{1,4}), node_rank=(\d{1,6})")
+_SUMMARY = lazy.regex(r"^\s{0,8}(time|host|rank|exitcode|error_file) {1,12}: (.{1,200})")
+_SUMMARY_RANK = lazy.regex(r"(\d{1,6}) \(local_rank: (\d{1,4})\)")
+_SUMMARY_PID = lazy.regex(r"-?\d{1,4} \(pid: (\d{1,9})\)")
+_TASKS = lazy.regex(r"tasks? ([\d,\- ]{1,400}):")
+_WORLD = lazy.regex(r"(?:world[_ ]size|WORLD_SIZE)[\"']?\s{0,3}[=:]\s{0,3}[\"']?(\d{1,6})\b|MEMBER: \d{1,6}/(\d{1,6})")
 
 
 def task_list(text: str) -> tuple[int, ...]:

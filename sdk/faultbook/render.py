@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 
+from . import lazy
 from .model import Diagnosis, Evidence, Finding, Initiating
 
 HEAD = {
@@ -127,7 +127,7 @@ def _place(file: str, line: int, rank: int | None) -> str:
     return f"{file}:{line}" + ("" if rank is None else f" [rank {rank}]")
 
 
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = lazy.regex(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def _clean(text: str) -> str:

@@ -24,6 +24,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
+from . import lazy
 from .confirm import ANSI, LOOK, Matcher, Record, following, join, joined_readings, line_before, window_number
 from .excerpts import HEAD_BYTES, TAIL_BYTES, head_records, records, tail_records, windows
 from .gates import Gate, choose_gate
@@ -44,7 +45,7 @@ _WRAPPED = 1 << 17
 """Inputs up to this size are also searched for literals that a terminal's wrap broke."""
 _JOINS = 1000
 """Failed attempts per pattern to join a line with its neighbours, before giving up on it."""
-_LINE_END = re.compile(rb"[\n\r]")
+_LINE_END = lazy.regex_bytes(rb"[\n\r]")
 _SLOW_COUNT = sys.version_info < (3, 13)
 
 

@@ -198,17 +198,20 @@ def report(result: Score, every: bool = False) -> str:
     out = [f"{totals['cases']} cases"]
     out += [f"  {name:<8}{number:>5}  {100 * number / count:5.1f} %" for name, number in names.items()]
     out.append(
-        f"covered by written entries: {totals['covered']}, of these exact {totals['covered_exact']}, no answer {totals['covered_none']}"
+        f"covered by written entries: {totals['covered']}, of these exact {totals['covered_exact']}, "
+        f"no answer {totals['covered_none']}"
     )
     if any(ranks.values()):
         out.append(f"initiating rank: right {ranks['right']}, wrong {ranks['wrong']}, unknown {ranks['unknown']}")
     if any(totals["verdict"].values()):
-        out.append(f"verdict: right {totals['verdict']['right']}, wrong {totals['verdict']['wrong']}; false alarms {totals['false_alarms']}")
+        right, wrong = totals["verdict"]["right"], totals["verdict"]["wrong"]
+        out.append(f"verdict: right {right}, wrong {wrong}; false alarms {totals['false_alarms']}")
     if totals["reliability"]:
         out.append("confidence  answers  stated  exact  exact or family")
         for row in totals["reliability"]:
             out.append(
-                f"  {row['from']:.1f}-{row['to']:.1f}  {row['answers']:>7}  {row['stated']:>6.2f}  {row['exact']:>5.2f}  {row['exact_or_family']:>5.2f}"
+                f"  {row['from']:.1f}-{row['to']:.1f}  {row['answers']:>7}  {row['stated']:>6.2f}"
+                f"  {row['exact']:>5.2f}  {row['exact_or_family']:>5.2f}"
             )
     if every:
         for case in result.cases:

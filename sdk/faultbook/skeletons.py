@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from . import lazy
 from .metric_forms import Record, number
 from .metric_names import Name
 
@@ -95,7 +96,7 @@ def _shift(at: Slice | None, start: int) -> Slice | None:
     return (at[0] + start, at[1] + start) if at is not None else None
 
 
-_RANK_LABEL = re.compile(r"(?:rank[ :=\[]{0,3}|\[\d{1,9},)(\d{1,6})", re.IGNORECASE)
+_RANK_LABEL = lazy.regex(r"(?:rank[ :=\[]{0,3}|\[\d{1,9},)(\d{1,6})", re.IGNORECASE)
 
 
 def _rank_slice(text: str, rank: int, end: int) -> Slice | None:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO, Literal, cast
 
+from . import lazy
 from .model import Source, SourceKind
 from .streams import COMPRESSED, Chained, SourceError, open_stream, reason, seekable
 
@@ -87,7 +88,7 @@ _BINARY = {
     "profile": ".nsys-rep .qdrep .prof .pb",
 }
 _BINARY_SUFFIX = {suffix: what for what, suffixes in _BINARY.items() for suffix in suffixes.split()}
-_LOG_JSON = re.compile(r"error|trainer_state|trace|metrics|log|fr_|events?|pods?|history|results?", re.I)
+_LOG_JSON = lazy.regex(r"error|trainer_state|trace|metrics|log|fr_|events?|pods?|history|results?", re.I)
 
 
 def _from_path(name: str, seen: set[tuple[int, int]]) -> list[Source]:
@@ -231,10 +232,10 @@ def _remove(path: str) -> None:
 
 # --- what a name says ---
 
-_RANK = re.compile(r"(?:^|[^a-z])rank[ _.\-]?(\d{1,6})(?!\d)|(?:^|[^a-z])(?:trace|dump)_(\d{1,6})(?:\.\w+)?$", re.I)
-_LOCAL_RANK = re.compile(r"local[ _.\-]?rank[ _.\-]?(\d{1,4})(?!\d)", re.I)
-_ATTEMPT = re.compile(r"attempt[_-](\d{1,4})(?!\d)", re.I)
-_NODE = re.compile(r"(?<![a-z])((?:node|host|worker|pod|compute|gpu-?node|machine)[-_]?\d{1,6})(?!\d)", re.I)
+_RANK = lazy.regex(r"(?:^|[^a-z])rank[ _.\-]?(\d{1,6})(?!\d)|(?:^|[^a-z])(?:trace|dump)_(\d{1,6})(?:\.\w+)?$", re.I)
+_LOCAL_RANK = lazy.regex(r"local[ _.\-]?rank[ _.\-]?(\d{1,4})(?!\d)", re.I)
+_ATTEMPT = lazy.regex(r"attempt[_-](\d{1,4})(?!\d)", re.I)
+_NODE = lazy.regex(r"(?<![a-z])((?:node|host|worker|pod|compute|gpu-?node|machine)[-_]?\d{1,6})(?!\d)", re.I)
 
 
 def _plain_name(name: str) -> str:
@@ -274,24 +275,27 @@ def _stream_of(base: str) -> Literal["stdout", "stderr", "mixed"]:
 # --- what the first bytes say ---
 
 _KINDS_BY_NAME: tuple[tuple[SourceKind, re.Pattern[str]], ...] = (
-    ("flight_recorder", re.compile(r"(?:^|[_-])fr_?trace|nccl_trace|comm_lib_trace|flight_?recorder", re.I)),
-    ("kernel", re.compile(r"^(?:dmesg|kern(?:el)?)\b|[-_.]dmesg\b|^kern\.log", re.I)),
-    ("scheduler", re.compile(r"^(?:sacct|scontrol|squeue|sinfo|kubectl|pods?|k8s|events)\b|[-_.](?:sacct|scontrol)\b", re.I)),
-    ("stacks", re.compile(r"py-?spy|^stacks?\b", re.I)),
-    ("gpu", re.compile(r"nvidia-?smi|rocm-?smi|^dcgm", re.I)),
+    ("flight_recorder", lazy.regex(r"(?:^|[_-])fr_?trace|nccl_trace|comm_lib_trace|flight_?recorder", re.I)),
+    ("kernel", lazy.regex(r"^(?:dmesg|kern(?:el)?)\b|[-_.]dmesg\b|^kern\.log", re.I)),
+    ("scheduler", lazy.regex(r"^(?:sacct|scontrol|squeue|sinfo|kubectl|pods?|k8s|events)\b|[-_.](?:sacct|scontrol)\b", re.I)),
+    ("stacks", lazy.regex(r"py-?spy|^stacks?\b", re.I)),
+    ("gpu", lazy.regex(r"nvidia-?smi|rocm-?smi|^dcgm", re.I)),
 )
 _KINDS_BY_HEAD: tuple[tuple[SourceKind, re.Pattern[bytes]], ...] = (
-    ("error_json", re.compile(rb'\s*\{\s*"message"\s*:\s*(?:\{|"(?s:.)*"(?:timestamp|extraInfo|errorCode)")')),
-    ("flight_recorder", re.compile(rb'\s*\{(?s:.)*"(?:pg_config|pg_status|collective_seq_id|nccl_version|comm_lib_version)"')),
-    ("flight_recorder", re.compile(rb"\x80[\x02-\x05](?s:.)*(?:entries|nccl_version|pg_config)")),
-    ("metrics", re.compile(rb'\s*\{(?s:.)*"(?:log_history|best_model_checkpoint|best_global_step)"')),
-    ("kernel", re.compile(rb"(?:<\d+>)?\[ *\d+\.\d{6}\] ")),
-    ("scheduler", re.compile(rb"\s*(?:JobID(?:Raw)?[ |]|JobId=\d|LAST SEEN +TYPE|NAME +READY +STATUS)")),
-    ("stacks", re.compile(rb"Process \d+: .*\r?\nPython v\d")),
-    ("gpu", re.compile(rb"\s*=+ ?NVSMI LOG ?=+|\s*(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [\d :]+\r?\n)?\+-+\+\r?\n\| NVIDIA-SMI")),
+    ("error_json", lazy.regex_bytes(rb'\s*\{\s*"message"\s*:\s*(?:\{|"(?s:.)*"(?:timestamp|extraInfo|errorCode)")')),
+    (
+        "flight_recorder",
+        lazy.regex_bytes(rb'\s*\{(?s:.)*"(?:pg_config|pg_status|collective_seq_id|nccl_version|comm_lib_version)"'),
+    ),
+    ("flight_recorder", lazy.regex_bytes(rb"\x80[\x02-\x05](?s:.)*(?:entries|nccl_version|pg_config)")),
+    ("metrics", lazy.regex_bytes(rb'\s*\{(?s:.)*"(?:log_history|best_model_checkpoint|best_global_step)"')),
+    ("kernel", lazy.regex_bytes(rb"(?:<\d+>)?\[ *\d+\.\d{6}\] ")),
+    ("scheduler", lazy.regex_bytes(rb"\s*(?:JobID(?:Raw)?[ |]|JobId=\d|LAST SEEN +TYPE|NAME +READY +STATUS)")),
+    ("stacks", lazy.regex_bytes(rb"Process \d+: .*\r?\nPython v\d")),
+    ("gpu", lazy.regex_bytes(rb"\s*=+ ?NVSMI LOG ?=+|\s*(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [\d :]+\r?\n)?\+-+\+\r?\n\| NVIDIA-SMI")),
 )
-_JSON_TEXT = re.compile(rb'"(?:message|log|msg|text|body|line|event)"\s*:\s*"', re.I)
-_JSON_NUMBERS = re.compile(rb'\s*\{[^\n]*"[^"\n]+"\s*:\s*-?(?:\d|NaN|Infinity)')
+_JSON_TEXT = lazy.regex_bytes(rb'"(?:message|log|msg|text|body|line|event)"\s*:\s*"', re.I)
+_JSON_NUMBERS = lazy.regex_bytes(rb'\s*\{[^\n]*"[^"\n]+"\s*:\s*-?(?:\d|NaN|Infinity)')
 
 
 def _kind(base: str, head: bytes) -> SourceKind:

@@ -12,9 +12,10 @@ import zlib
 from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
+from . import lazy
 from .model import Source
 
-COMPRESSED = re.compile(r"\.(gz|zst|zstd)$", re.I)
+COMPRESSED = lazy.regex(r"\.(gz|zst|zstd)$", re.I)
 
 
 class SourceError(Exception):
