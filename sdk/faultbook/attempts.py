@@ -12,14 +12,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from . import lazy
 from .attribution import Record
 
-_RESTART = re.compile(r"Worker group \w+\. \d+/\d+ attempts left; will restart worker group")
-_BANNER = re.compile(
+_RESTART = lazy.regex(r"Worker group \w+\. \d+/\d+ attempts left; will restart worker group")
+_BANNER = lazy.regex(
     r"\bworld[_ ]?size[ =:]+\d+.{0,80}\brank[ =:]+(?P<rank>\d{1,7})\b.{0,80}\bpid[ =:]+(?P<pid>\d{1,9})", re.IGNORECASE
 )
-_FAILED = re.compile(r"\(exitcode: -?\d+\) local_rank: \d+|Sending process \d+ closing signal")
-_JOB = re.compile(
+_FAILED = lazy.regex(r"\(exitcode: -?\d+\) local_rank: \d+|Sending process \d+ closing signal")
+_JOB = lazy.regex(
     r"^(?:\+ (?:srun|torchrun|python|accelerate|deepspeed)\b|SLURM_JOB_ID[=:]|Starting job \d"
     r"|Job \d+ started|={3,} ?(?:job|run) )"
     r"|\bsubmit(?:ted)? batch job \d",

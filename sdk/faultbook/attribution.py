@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from . import lines
+from . import lazy, lines
 from .model import Line, Source
 from .sources import open_stream
 
@@ -40,26 +40,26 @@ class Record:
         return self.parsed.time
 
 
-_ABOUT = re.compile(
+_ABOUT = lazy.regex(
     r"^\s*(?:time|host|rank|exitcode|error_file|traceback) *: |\(exitcode: |crashed with exit code|noticed that process rank"
     r"|srun: |slurmstepd|Killed process|oom-kill:|NVRM: Xid|exits with return code|Sending process \d|Process name: \[\["
     r"|Terminating process \d|Killing subprocess \d|death signal|will restart worker group"
 )
-_FIELD = re.compile(
+_FIELD = lazy.regex(
     r"\b(?P<key>world[_ ]?size|local[_ ]rank|global[_ ]rank|rank|pid|host(?:name)?|node)[ \"']{0,2}"
     r"[=:] ?[\"']?(?P<value>[\w.\-]{1,80})",
     re.IGNORECASE,
 )
-_MEMBER = re.compile(r"GLOBAL_RANK: (?P<rank>\d+), MEMBER: \d+/(?P<world>\d+)")
-_JOINED = re.compile(r"\d+/(?P<world>\d+) clients joined")
-_NRANKS = re.compile(r"\bnranks (?P<world>\d{1,6})\b")
-_BODY_RANK = re.compile(
+_MEMBER = lazy.regex(r"GLOBAL_RANK: (?P<rank>\d+), MEMBER: \d+/(?P<world>\d+)")
+_JOINED = lazy.regex(r"\d+/(?P<world>\d+) clients joined")
+_NRANKS = lazy.regex(r"\bnranks (?P<world>\d{1,6})\b")
+_BODY_RANK = lazy.regex(
     r"(?:\brank[=:](?P<end>\d{1,6})\s*$|\| +rank[ =:](?P<bar>\d{1,6}) +\||^\W{0,3}(?:Process )?rank[ :]{1,2}(?P<head>\d{1,6})\b"
     r"|\bstep \d+ rank (?P<step>\d{1,6})\b|^world_size=\d+ rank=(?P<banner>\d{1,6})\b)",
     re.IGNORECASE,
 )
-_GROUPS = re.compile(r"groups?\W{0,4}(?P<groups>\[\[[\d, \[\]]+\]\])", re.IGNORECASE)
-_GLUED_NEWS = re.compile(r"(?<=[^\s\w.\-])(?=(?:srun: |slurmstepd|mpirun noticed|KeyboardInterrupt\b))")
+_GROUPS = lazy.regex(r"groups?\W{0,4}(?P<groups>\[\[[\d, \[\]]+\]\])", re.IGNORECASE)
+_GLUED_NEWS = lazy.regex(r"(?<=[^\s\w.\-])(?=(?:srun: |slurmstepd|mpirun noticed|KeyboardInterrupt\b))")
 
 
 @dataclass(slots=True)

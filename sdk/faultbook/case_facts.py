@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
-from . import progress
+from . import lazy, progress
 from .evidence import Case
 from .exceptions import Raised
 from .model import Initiating
@@ -14,7 +14,7 @@ from .model import Initiating
 Confidence = Literal["strong", "medium", "weak", "none"]
 
 
-_NONFINITE = re.compile(r"\b(?:loss|grad[_ ]?norm|gnorm)\b['\" ]{0,2}[=:] ?'?-?(?:nan|inf)\b", re.IGNORECASE)
+_NONFINITE = lazy.regex(r"\b(?:loss|grad[_ ]?norm|gnorm)\b['\" ]{0,2}[=:] ?'?-?(?:nan|inf)\b", re.IGNORECASE)
 
 
 def rank(number: int, basis: str, confidence: Confidence) -> Initiating:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from . import lazy
 from .exceptions import Raised, Text
 from .tracebacks import from_callstack
 
@@ -105,13 +106,13 @@ def read_error_file(text: str) -> ErrorFile | None:
     return ErrorFile(message, callstack, timestamp, replace(raised, origin="error_json") if raised else None)
 
 
-_HEAD = re.compile(r"^={10,}\s*$")
-_FAILED = re.compile(r"^(?P<name>.{0,300}) FAILED\s*$")
-_ROOT = re.compile(r"^Root Cause \(first observed failure\):")
-_ITEM = re.compile(r"^\[(?P<index>\d{1,6})\]:\s*$")
-_FIELD = re.compile(r"^  (?P<key>time|host|rank|exitcode|error_file|traceback) *: ?(?P<value>.*)$")
-_RANK = re.compile(r"(?P<rank>\d{1,7}) \(local_rank: (?P<local>\d{1,5})\)")
-_EXIT = re.compile(r"(?P<code>-?\d{1,5}) \(pid: (?P<pid>\d{1,9})\)(?:\s*\((?P<signal>\w+)\))?")
+_HEAD = lazy.regex(r"^={10,}\s*$")
+_FAILED = lazy.regex(r"^(?P<name>.{0,300}) FAILED\s*$")
+_ROOT = lazy.regex(r"^Root Cause \(first observed failure\):")
+_ITEM = lazy.regex(r"^\[(?P<index>\d{1,6})\]:\s*$")
+_FIELD = lazy.regex(r"^  (?P<key>time|host|rank|exitcode|error_file|traceback) *: ?(?P<value>.*)$")
+_RANK = lazy.regex(r"(?P<rank>\d{1,7}) \(local_rank: (?P<local>\d{1,5})\)")
+_EXIT = lazy.regex(r"(?P<code>-?\d{1,5}) \(pid: (?P<pid>\d{1,9})\)(?:\s*\((?P<signal>\w+)\))?")
 
 
 def read_summaries(texts: Sequence[Text], source: int) -> list[Summary]:

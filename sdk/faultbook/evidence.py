@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from . import elastic, events, exceptions, tracebacks
+from . import elastic, events, exceptions, lazy, tracebacks
 from . import progress as progress_of
 from .attribution import Attribution, Record, by_writer
 from .elastic import ErrorFile, Summary
@@ -40,7 +39,7 @@ _SIGNAL_NAMES = {
     "SIGINT": -2,
     "SIGHUP": -1,
 }
-_EXIT_CODE = re.compile(r"(?:exit code|return code) (\d{1,3})")
+_EXIT_CODE = lazy.regex(r"(?:exit code|return code) (\d{1,3})")
 SIGNAL_WORDS = {
     -4: "SIGILL",
     -6: "SIGABRT",

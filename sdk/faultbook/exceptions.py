@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from . import lazy
+
 Kind = Literal["own", "communication", "interrupt", "launcher", "launcher_fault", "pair", "fatal", "cut"]
 """own: this process did something wrong. communication: it only lost, or waited for, others.
 interrupt: someone pressed Ctrl-C. launcher: a launcher repeating what a child did.
@@ -114,14 +116,14 @@ class Text(NamedTuple):
     """A log record of its own (it had a level or a time): it ends the message of an exception."""
 
 
-_LIBRARY = re.compile(
+_LIBRARY = lazy.regex(
     r"(?:site-packages|dist-packages|/lib/python\d|\\lib\\|<frozen|<string>|<__array|/torch/|/bin/(?:torchrun|accelerate"
     r"|deepspeed|horovodrun)|^\.\./|lightning/pytorch|transformers/trainer)",
     re.I,
 )
 
 
-_LAUNCHER_FILE = re.compile(
+_LAUNCHER_FILE = lazy.regex(
     r"(?:/bin/(?:torchrun|accelerate|deepspeed|composer|horovodrun|colossalai)$"
     r"|torch/distributed/(?:run|launch)\.py$|torch/distributed/launcher/)"
 )
@@ -138,7 +140,7 @@ _LAUNCHER_TYPES = frozenset(
 )
 
 
-_COMMUNICATION = re.compile(
+_COMMUNICATION = lazy.regex(
     r"(?:gloo/transport|Connection closed by peer|Connection reset by peer|Broken pipe|[Tt]imed out waiting \d+ ?ms"
     r"|ncclRemoteError|ncclSystemError|ncclInternalError|NCCL (?:error|communicator|Error)|collective operation timeout"
     r"|monitoredBarrier|Detected mismatch between collectives|wait timeout after \d+|clients joined"
@@ -149,7 +151,7 @@ _COMMUNICATION = re.compile(
 )
 
 
-_CUT_PLACE = re.compile(r"\[/[^\s\]]*$")
+_CUT_PLACE = lazy.regex(r"\[/[^\s\]]*$")
 """`[/__w/pytorch/pyt`: a gloo message in a log that ends there."""
 _COMMUNICATION_TYPES = frozenset(
     {
@@ -168,13 +170,13 @@ _COMMUNICATION_TYPES = frozenset(
 _CONNECTION_TYPES = frozenset({"ConnectionResetError", "BrokenPipeError", "ConnectionAbortedError", "EOFError"})
 
 
-_WEB = re.compile(r"(?:urllib3|requests|aiohttp|botocore|httpx|huggingface_hub|fsspec|gcsfs|s3fs)")
+_WEB = lazy.regex(r"(?:urllib3|requests|aiohttp|botocore|httpx|huggingface_hub|fsspec|gcsfs|s3fs)")
 
 
-_PAIR = re.compile(r"(?:params\[\d+\] in this process|inconsistent \d+ params|Duplicate GPU detected)")
+_PAIR = lazy.regex(r"(?:params\[\d+\] in this process|inconsistent \d+ params|Duplicate GPU detected)")
 
 
-_OWN_IN_COMMUNICATION = re.compile(r"(?:EADDRINUSE|[Aa]ddress already in use|out of memory|peer access is not supported)")
+_OWN_IN_COMMUNICATION = lazy.regex(r"(?:EADDRINUSE|[Aa]ddress already in use|out of memory|peer access is not supported)")
 
 
 _QUEUE_TYPES = frozenset({"Empty", "StopIteration", "TimeoutError", "CancelledError"})

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from . import lazy
 from .attribution import Record
 from .model import Event
 
-_STEP = re.compile(
+_STEP = lazy.regex(
     r"(?:(?:\b(?:global_?step|step|iter|iteration|it|batch|update|num_updates)\b[ :=#\[(]{1,3}|\bcompleted step: )"
     r"(?P<step>\d{1,9})(?: ?/ ?(?P<total>\d{1,9}))?"
     r"|\b(?P<done>\d{1,9})/(?P<of>\d{1,9}) \[(?P<elapsed>[\d:]{4,12})<"
@@ -20,7 +21,7 @@ _STEP = re.compile(
     r"|^\{'(?:loss|train_loss)'.*'epoch': '?(?P<epoch>[\d.]{1,12}))",
     re.IGNORECASE,
 )
-_COMPLETED = re.compile(
+_COMPLETED = lazy.regex(
     r"(?:\b(?:training|train|finetuning|fine-tuning|pretraining|run|job|experiment|fit)\b[ _]{0,2}(?:is |has been |was )?"
     r"(?:completed?|finished|done|succeeded|ended successfully)\b"
     r"|'train_runtime':|\*{3,} train metrics \*{3,}|Training completed\. Do not forget to share your model"
@@ -30,11 +31,11 @@ _COMPLETED = re.compile(
     r"|State: COMPLETED|^COMPLETED\b|\bval_bpb \(final\)|peak memory consumption:)",
     re.IGNORECASE,
 )
-_NEGATED = re.compile(
+_NEGATED = lazy.regex(
     r"\b(?:not|never|before|until|when|if|was(?:n't)|could not|failed to|un)\b.{0,20}(?:complet|finish|done)|incomplete",
     re.IGNORECASE,
 )
-_PHASE = re.compile(
+_PHASE = lazy.regex(
     r"(?:\b(?:sav(?:e|ing)|writ(?:e|ing)|dump(?:ing)?|upload(?:ing)?|collect(?:ing)?|gather(?:ing)?|export(?:ing)?)\b.{0,60}"
     r"\b(?:checkpoint|state[ _]dict|model|weights|snapshot|optimizer|shards?|artifact)"
     r"|\b(?:running|starting|start|begin\w*) (?:the )?(?:eval\w*|validation|test)|\bevaluating\b|\bvalidating\b"
@@ -78,12 +79,12 @@ _BUSY = (
     "took ",
     "slow",
 )
-_METRICS = re.compile(r"\bloss\b|\blr\b|grad_norm|it/s\b|s/it\b", re.IGNORECASE)
-_NO_ANNOUNCEMENT = re.compile(
+_METRICS = lazy.regex(r"\bloss\b|\blr\b|grad_norm|it/s\b|s/it\b", re.IGNORECASE)
+_NO_ANNOUNCEMENT = lazy.regex(
     r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Warning)\b|/gloo/|\[c10d\]|Watchdog|NCCL|^(?:frame #|what\(\))"
     r"|monitoredBarrier|while waiting"
 )
-_SECONDS = re.compile(r"^(?:(?P<h>\d+):)?(?P<m>\d{1,2}):(?P<s>\d\d)$")
+_SECONDS = lazy.regex(r"^(?:(?P<h>\d+):)?(?P<m>\d{1,2}):(?P<s>\d\d)$")
 
 
 @dataclass(frozen=True, slots=True)

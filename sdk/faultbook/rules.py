@@ -43,6 +43,7 @@ RULES: tuple[Rule, ...] = (
     rules_time.busy_elsewhere,
     rules_time.step_differs,
     rules_time.raised_late,
+    rules_time.only_one_did_not_time_out,
     rules_time.silent_by_elimination,
     rules_named.nobody_named,
     rules_named.last_word_of_launcher,

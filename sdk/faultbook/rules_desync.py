@@ -5,22 +5,23 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 
+from . import lazy
 from .case_facts import Confidence, communication_failed, heard, listed, lost, rank, silent_ranks, steps_after, unknown
 from .evidence import Case
 from .exceptions import Frame, Part, Raised
 from .flight_recorder import minority
 from .model import Initiating
 
-_WAITING = re.compile(
+_WAITING = lazy.regex(
     r"^(?:wait|all_reduce|all_gather\w*|all_to_all\w*|broadcast\w*|barrier|reduce_scatter\w*|i?recv|i?send|gather|scatter"
     r"|_engine_run_backward|monitored_barrier|allreduce|reduce)$"
 )
-_COLLECTIVE_CODE = re.compile(r"\bdist\.\w+\(|\.backward\(")
+_COLLECTIVE_CODE = lazy.regex(r"\bdist\.\w+\(|\.backward\(")
 
 
-_RENDEZVOUS = re.compile(r"DistStoreError|wait timeout after|clients joined|client socket has|store based barrier")
-_POINT_TO_POINT = re.compile(r"\b(?:i?send|i?recv|batch_isend_irecv)\w*\(")
-_SUBGROUP = re.compile(r"\bgroup ?= ?(?!None\b|dist\.group\.WORLD|group\.WORLD)")
+_RENDEZVOUS = lazy.regex(r"DistStoreError|wait timeout after|clients joined|client socket has|store based barrier")
+_POINT_TO_POINT = lazy.regex(r"\b(?:i?send|i?recv|batch_isend_irecv)\w*\(")
+_SUBGROUP = lazy.regex(r"\bgroup ?= ?(?!None\b|dist\.group\.WORLD|group\.WORLD)")
 
 
 def flight_recorder_shows(case: Case) -> Initiating | None:

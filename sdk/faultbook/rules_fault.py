@@ -6,22 +6,22 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 
-from . import flight_recorder
+from . import flight_recorder, lazy
 from .case_facts import first_nan_rank, rank, silent_ranks, steps_after, unknown
 from .evidence import Case, hosts_of
 from .exceptions import Raised, last_name
 from .model import Event, Initiating
 
-_NAN = re.compile(r"\b(?:nan|non-?finite|not finite|infinite|inf)\b", re.IGNORECASE)
+_NAN = lazy.regex(r"\b(?:nan|non-?finite|not finite|infinite|inf)\b", re.IGNORECASE)
 
 
-_LOCAL_NAN = re.compile(
+_LOCAL_NAN = lazy.regex(
     r"local grad|before (?:data-parallel|gradients|all-?reduce)|rank \d+.{0,40}(?:nan|non-finite)",
     re.IGNORECASE,
 )
 
 
-_PARAMETERS = re.compile(r"Rank (\d+) has (\d+) params?, while rank (\d+) has inconsistent (\d+)")
+_PARAMETERS = lazy.regex(r"Rank (\d+) has (\d+) params?, while rank (\d+) has inconsistent (\d+)")
 
 
 def kernel_killed_a_rank(case: Case) -> Initiating | None:

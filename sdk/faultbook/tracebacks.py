@@ -12,51 +12,52 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Literal
 
+from . import lazy
 from .exceptions import Frame, Part, Raised, Text, cause_of, last_name
 
-_START = re.compile(r"(?:^|[^\w])(?P<original>Original )?(?:Exception Group )?Traceback \(most recent call last\)")
+_START = lazy.regex(r"(?:^|[^\w])(?P<original>Original )?(?:Exception Group )?Traceback \(most recent call last\)")
 
 
-_FRAME = re.compile(r'^\s*(?:File|at) "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9})(?:,? in (?P<function>[^\s,]{1,300}))?')
+_FRAME = lazy.regex(r'^\s*(?:File|at) "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9})(?:,? in (?P<function>[^\s,]{1,300}))?')
 
 
-_RICH_FRAME = re.compile(r"^\s*│\s+(?P<file>[^\s:│][^:│]{0,500}):(?P<line>\d{1,9}) in (?P<function>[^\s│]{1,200})")
+_RICH_FRAME = lazy.regex(r"^\s*│\s+(?P<file>[^\s:│][^:│]{0,500}):(?P<line>\d{1,9}) in (?P<function>[^\s│]{1,200})")
 
 
-_RICH_EDGE = re.compile(r"^\s*[╭╰│]")
+_RICH_EDGE = lazy.regex(r"^\s*[╭╰│]")
 
 
-_GROUP_EDGE = re.compile(r"^\s*(?:\| ?|\+-?\+?-{3,}[ \d]*-*|\+ )")
+_GROUP_EDGE = lazy.regex(r"^\s*(?:\| ?|\+-?\+?-{3,}[ \d]*-*|\+ )")
 
 
-_HEADER = re.compile(r"^(?P<type>[A-Za-z_][\w.<>]{0,200}(?:\([A-Za-z_]\w*\))?)(?::(?:\s|$)(?P<message>.*))?$", re.S)
+_HEADER = lazy.regex(r"^(?P<type>[A-Za-z_][\w.<>]{0,200}(?:\([A-Za-z_]\w*\))?)(?::(?:\s|$)(?P<message>.*))?$", re.S)
 
 
-_ERROR_NAME = re.compile(
+_ERROR_NAME = lazy.regex(
     r"(?:Error|Exception|Interrupt|Exit|Warning|Iteration|Failed|Failure|Group|Timeout|Empty|Full|Abort\w*"
     r"|Fault|Died)(?:\([A-Za-z_]\w*\))?$"
 )
 
 
-_CHAIN = re.compile(
+_CHAIN = lazy.regex(
     r"(?:During handling of the above exception, another exception occurred"
     r"|The above exception was the direct cause of the following exception)"
 )
 
 
-_PROCESS = re.compile(r"-- Process (?P<process>\d{1,6}) terminated with the following error")
+_PROCESS = lazy.regex(r"-- Process (?P<process>\d{1,6}) terminated with the following error")
 
 
-_FATAL = re.compile(r"Fatal Python error: (?P<what>[A-Z][\w ]{0,60})")
+_FATAL = lazy.regex(r"Fatal Python error: (?P<what>[A-Z][\w ]{0,60})")
 
 
-_FATAL_FRAME = re.compile(r'^\s*File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}) in (?P<function>\S{1,300})')
+_FATAL_FRAME = lazy.regex(r'^\s*File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}) in (?P<function>\S{1,300})')
 
 
-_FATAL_THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*most recent call first")
+_FATAL_THREAD = lazy.regex(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*most recent call first")
 
 
-_RECORD_HEAD = re.compile(
+_RECORD_HEAD = lazy.regex(
     r"^(?:\[?\d{4}-\d\d-\d\d[ T_]|[VIWEC]\d{3,4} \d\d:|\[[VIWEC]\d{3,4} |(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)\b"
     r"|srun: |slurmstepd"
     r"|={8,}|-{20,}|\{'|\{\"|terminate called|Fatal Python|Exception raised from|frame #)"

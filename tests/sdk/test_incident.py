@@ -514,6 +514,15 @@ def test_one_rank_still_working_after_the_others_timed_out() -> None:
     assert named(of_text(text)) == ("rank", 0)
 
 
+def test_the_latecomer_is_the_one_that_did_not_wait() -> None:
+    text = "".join(banner(r) for r in range(4)) + "".join(lost(r, TIMED_OUT) for r in (0, 1, 3)) + lost(2, CLOSED)
+    found = of_text(text)
+    assert named(found) == ("rank", 2)
+    assert found.initiating is not None and found.initiating.confidence == "weak"
+    mixed = "".join(banner(r) for r in range(4)) + "".join(lost(r, TIMED_OUT) for r in (0, 1)) + lost(2, CLOSED) + lost(3, CLOSED)
+    assert named(of_text(mixed)) == ("unknown", None)
+
+
 def test_data_time_of_one_rank_far_above_the_others() -> None:
     text = "".join(banner(r) for r in range(4)) + "".join(
         f"INFO:train:step=9/40 loss=2.1 data_time={9.31 if r == 2 else 0.02}s rank={r}\n" for r in range(4))
