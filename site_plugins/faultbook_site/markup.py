@@ -84,7 +84,7 @@ def code(source: object, language: str = "text", title: str = "", marks: frozens
     else:
         inner = _pygments(body, language)
     head = f'<span class="filename">{text(title)}</span>' if title else ""
-    return f'<div class="highlight">{head}<pre><code>{seal_code(inner)}\n</code></pre></div>'
+    return f'<div class="highlight">{head}<pre tabindex="0"><code>{seal_code(inner)}\n</code></pre></div>'
 
 
 def seal_code(inner: str) -> str:
@@ -132,7 +132,8 @@ def _table_open(*_: Any) -> str:
 
 
 def _highlight_fence(source: str, language: str, _attrs: str) -> str:
-    return f"<pre><code>{seal_code(_pygments(source.rstrip(chr(10)), language or 'text'))}\n</code></pre>"
+    inner = seal_code(_pygments(source.rstrip("\n"), language or "text"))
+    return f'<pre tabindex="0"><code>{inner}\n</code></pre>'
 
 
 @lru_cache(maxsize=4096)

@@ -213,7 +213,8 @@ def log_block(name: str, text: str, wanted: Iterable[re.Pattern[str]], fired: It
         last = number
     legend = "highlighted: what a signature matched" if hits else ""
     head = f'<span class="filename">{markup.text(name)}<i>{legend}</i></span>'
-    return f'<div class="highlight fb-log">{head}<pre><code>{markup.seal_code(chr(10).join(out))}\n</code></pre></div>'
+    body = markup.seal_code("\n".join(out))
+    return f'<div class="highlight fb-log">{head}<pre tabindex="0"><code>{body}\n</code></pre></div>'
 
 
 def _kept(count: int, points: list[int]) -> list[int]:

@@ -79,7 +79,6 @@
     });
     block.append(copy);
   }
-  // Code may scroll, at this width or another, and must then be reachable by keyboard.
-  for (const code of document.querySelectorAll(".md-content pre > code")) code.tabIndex = 0;
+  for (const frame of document.querySelectorAll(".md-content pre")) frame.tabIndex = 0; // hand-written pages
   window.faultbook = { searchable };
 })();
