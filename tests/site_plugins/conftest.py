@@ -31,12 +31,17 @@ ARGS = [
 ]
 
 
-def build_site(root: Path, folder: Path, data: dict[str, Any], *, stub: bool = False, cache: str = "") -> tuple[Path, str]:
-    """Builds the project's own mkdocs.yml over the given entries; returns the site and what was printed."""
+def build_site(root: Path, folder: Path, data: dict[str, Any] | None, *, stub: bool = False, cache: str = "") -> tuple[Path, str]:
+    """Builds the project's own mkdocs.yml over the given entries (None: over kb/); returns the site and what was printed."""
     compiled = folder / "catalogue"
     compiled.mkdir(parents=True, exist_ok=True)
-    (compiled / "catalog.json").write_text(json.dumps(data), encoding="utf-8")
-    (compiled / "signatures.json").write_text(json.dumps(sample_entries.signatures(data)), encoding="utf-8")
+    if data is None:
+        from faultbook_schema.compiler import write_catalogue
+
+        write_catalogue(root / "kb", compiled)
+    else:
+        (compiled / "catalog.json").write_text(json.dumps(data), encoding="utf-8")
+        (compiled / "signatures.json").write_text(json.dumps(sample_entries.signatures(data)), encoding="utf-8")
     text = (root / "mkdocs.yml").read_text(encoding="utf-8")
     options = {"catalogue": str(compiled), "cache": cache, "pyodide": str(root / "node_modules" / "pyodide")}
     assert "\n  - faultbook\n" in text
