@@ -70,7 +70,7 @@ def steps_after(case: Case, source: int, line: int, number: int | None) -> int:
     """How many different steps were logged after a line, by its rank (or in its own file)."""
     steps = set()
     for record in case.records:
-        if record.source == source and record.line > line and (record.rank == number or case.per_rank_files):
+        if record.source == source and record.line > line and (number is None or record.rank == number or case.per_rank_files):
             found = progress.step_of(record.body)
             if found:
                 steps.add(found[0])

@@ -233,6 +233,8 @@ _OUTSIDE = (
            r"(?:TERM_RUNLIMIT|walltime \d+ exceeded limit)"),
     _event("user_interrupt", "confirmation", "KeyboardInterrupt",
            r"(?:^|[\]: ])KeyboardInterrupt\s*$"),
+    _event("interrupt_caught", "confirmation", "Detected KeyboardInterrupt", r"Detected KeyboardInterrupt"),
+    _event("killed_line", "confirmation", "Killed", r"(?:^\s*Killed\s*$|: line \d{1,6}: +\d{1,9} Killed\b)"),
     _event("signal_received", "confirmation", ("received SIG", "caught SIG", "got SIG"),
            r"(?:received SIG|caught SIG|got SIG)(?P<signal>[A-Z]{2,6})\b", (), True),
 )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,8 @@ _SIGNALS = {
     "Interrupt": -2,
     "Hangup": -1,
 }
+_COMPLAINING = frozenset({"WARNING", "ERROR", "CRITICAL", "FATAL"})
+_COMPLAINT = lazy.regex(r"\W{0,3}(?:WARNING|ERROR|CRITICAL|FATAL)\b")
 _SIGNAL_NAMES = {
     "SIGKILL": -9,
     "SIGABRT": -6,
@@ -157,8 +160,10 @@ def gather(
         covered = [(b.first, b.last) for b in blocks]
         outside = [t for t in texts if not any(a <= t.line <= z for a, z in covered)] if covered else texts
         ranks = {r.line: (r.rank, "[rank" in r.text[:160]) for r in own}
+        before = {b.line: _complains(a) for a, b in itertools.pairwise(own)}
         for found in tracebacks.read(outside):
             at, hooked = ranks.get(found.first, (rank, False))
+            logged = not hooked and before.get(found.first, False)
             if found.process is not None:
                 at = known.global_of_local(found.process, host)
             raised.append(
@@ -170,6 +175,7 @@ def gather(
                     node=host,
                     attempt=attempt,
                     uncaught=hooked,
+                    logged=logged,
                 )
             )
     case.summaries = summaries
@@ -188,6 +194,11 @@ def gather(
     case.raised = _without_repeats(raised)
     case.progress = progress_of.of_records(records)
     return case
+
+
+def _complains(record: Record) -> bool:
+    """A warning or error of a logger: what stands above a traceback that somebody caught."""
+    return record.parsed.level in _COMPLAINING or bool(_COMPLAINT.match(record.body))
 
 
 def read_events(records: Iterable[Record]) -> list[Event]:

@@ -74,6 +74,8 @@ class Raised:
     """Index given by `-- Process 2 terminated with the following error` (torch.multiprocessing)."""
     uncaught: bool = False
     """Printed by the interpreter's exception hook under torch's `[rankN]:` prefix."""
+    logged: bool = False
+    """Directly below a record of a logger (`logger.exception`): somebody caught it."""
     fatal: str = ""
     """faulthandler: what killed the process (`Segmentation fault`, `Aborted`)."""
     origin: Literal["log", "error_json", "summary"] = "log"

@@ -143,11 +143,8 @@ def _failed(case: Case) -> bool:
     """Whether anything went wrong in this attempt that was not handled."""
     if case.stop is not None:
         return True
-    bad = [
-        r
-        for r in case.raised
-        if r.kind in ("own", "communication", "fatal", "pair", "interrupt", "launcher", "launcher_fault", "cut")
-    ]
+    quiet = ("own", "communication", "cut")
+    bad = [r for r in case.raised if not (r.kind in quiet and rules_fault.caught_and_logged(case, r))]
     died = [e for e in case.exits.values() if e.code != 0]
     loud = case.of_kind(
         "watchdog",
@@ -178,6 +175,7 @@ def _failed(case: Case) -> bool:
         "peer_closed",
         "peer_reset",
         "watchdog_stuck",
+        "killed_line",
         "actor_died",
     )
     return bool(bad or died or loud) or _fault_without_progress(case)

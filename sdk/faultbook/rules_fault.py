@@ -123,7 +123,7 @@ def own_faults(case: Case) -> dict[int, Raised]:
             continue
         if lost_at.get((raised.rank, raised.source), raised.first) < raised.first:
             continue  # after this rank had already lost the others: finally, atexit, a save on exit
-        if _after_the_end(case, raised) or _caught_and_logged(case, raised):
+        if _after_the_end(case, raised) or caught_and_logged(case, raised):
             continue
         found[raised.rank] = raised
     return found
@@ -168,12 +168,16 @@ def _after_the_end(case: Case, raised: Raised) -> bool:
     return exit_ is not None and exit_.told_to_stop
 
 
-def _caught_and_logged(case: Case, raised: Raised) -> bool:
-    """A logged traceback after which its rank went on, while others died under torch's own exception hook."""
+def caught_and_logged(case: Case, raised: Raised) -> bool:
+    """A traceback that somebody caught: its rank went on.
+
+    Progress after a traceback alone proves little (buffered output comes late), so a logger must have
+    printed it, or torch's own hook must have printed others, or the run must have completed.
+    """
     if raised.uncaught or raised.origin != "log" or raised.fatal or raised.process is not None:
         return False
-    hook = any(r.uncaught for r in case.raised) or case.progress.completed
-    return hook and steps_after(case, raised.source, raised.last, raised.rank) >= 2
+    known = raised.logged or any(r.uncaught for r in case.raised) or case.progress.completed
+    return known and steps_after(case, raised.source, raised.last, raised.rank) >= 2
 
 
 def own_fault(case: Case) -> Initiating | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 
 from . import lines, progress, rules_desync, rules_fault
 from .attribution import Record
@@ -30,6 +31,9 @@ def judge_stop(case: Case) -> None:
         event = None
     interrupts = case.ranks_with("interrupt")
     anonymous = [r for r in case.raised if r.rank is None and r.kind == "interrupt"]
+    caught = case.of_kind("interrupt_caught")
+    if event is None and caught and not rules_fault.own_faults(case) and not interrupts:
+        event = replace(caught[0], kind="user_interrupt")
     if event is None and (interrupts or anonymous) and not rules_fault.own_faults(case):
         sample = next(iter(interrupts.values()), anonymous[0] if anonymous else None)
         if sample is not None and not _lost_before_interrupt(case):

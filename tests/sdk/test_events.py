@@ -48,6 +48,9 @@ SAMPLES = [
     ("preempted", "*** JOB 88 ON node-0 CANCELLED AT 2026-04-23T12:18:08 DUE TO PREEMPTION ***", {"when": "2026-04-23T12:18:08"}),
     ("cancelled", "slurmstepd: error: *** STEP 6053.0 ON node-0 CANCELLED AT 2024-04-23T12:18:08 ***", {"when": "2024-04-23T12:18:08"}),
     ("user_interrupt", "[rank0]: KeyboardInterrupt", {}),
+    ("interrupt_caught", "Detected KeyboardInterrupt, attempting graceful shutdown ...", {}),
+    ("killed_line", "run.sh: line 12: 4288 Killed                  python train.py", {}),
+    ("killed_line", "Killed", {}),
     ("cuda_oom", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.35 GiB.", {}),
     ("ecc", "RuntimeError: CUDA error: uncorrectable ECC error encountered", {}),
     ("disk_full", "OSError: [Errno 28] No space left on device", {}),
@@ -72,7 +75,7 @@ def test_each_kind_matches_its_line(kind: str, text: str, detail: dict[str, obje
     "step=1/40 loss=2.8442 grad_norm=1.4689", "number of nan iterations: 0", "--timeout 1800 --signal none",
     "torch.distributed.run: Setting OMP_NUM_THREADS", "| N/A   30C    P0    52W / 400W |      0MiB / 40960MiB | Volatile Uncorr. ECC |",
     "INFO train: trainable parameters: 12,912", "huggingface/tokenizers: The current process just got forked",
-    "the tenant finance-prod preempts nobody", "loading skipping_rope.txt",
+    "the tenant finance-prod preempts nobody", "tasks Killed: 0", "Killed 3 idle workers", "loading skipping_rope.txt",
 ])
 def test_ordinary_lines_are_no_events(text: str) -> None:
     assert [EVENT_PATTERNS[i].kind for i, _ in events.matches(text)] == []

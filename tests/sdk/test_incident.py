@@ -412,6 +412,16 @@ def test_launcher_that_failed_before_any_rank_is_outside() -> None:
     assert named(of_text(text)) == ("outside", None)
 
 
+def test_an_interrupt_that_a_framework_caught_is_the_user() -> None:
+    text = banner(0, 1) + steps(0, 9) + "Detected KeyboardInterrupt, attempting graceful shutdown ...\n"
+    assert named(of_text(text)) == ("outside", None)
+
+
+def test_a_bare_killed_says_that_someone_sent_sigkill_and_no_more() -> None:
+    found = of_text(banner(0, 1) + steps(0, 9) + "Killed\n")
+    assert named(found) == ("unknown", None)
+
+
 # -- tables of watchdog lines, other launchers -------------------------------------------------
 
 def test_ranks_equal_and_ahead_of_the_timed_out_call_accuse_nobody() -> None:
@@ -581,6 +591,17 @@ def test_a_caught_and_logged_traceback_in_a_completed_run() -> None:
     text = banner(0, 1) + steps(0, 5) + "ERROR:data:read failed, retrying\n" + raised(0, "TimeoutError: s3", prefix="")
     text += steps(0, 40, 6) + "INFO:train:training complete\n"
     assert of_text(text).initiating is None
+
+
+def test_a_caught_and_logged_traceback_in_a_run_that_still_moves() -> None:
+    text = banner(0, 1) + steps(0, 5) + "ERROR:data:read failed, trying once more\n" + raised(0, "TimeoutError: s3", prefix="") + steps(0, 9, 6)
+    assert of_text(text).initiating is None
+
+
+def test_progress_printed_late_does_not_excuse_a_crash() -> None:
+    # Buffered standard output arrives after the traceback; nobody logged that traceback.
+    text = banner(0, 1) + raised(0, "ValueError: bad record 9", prefix="") + steps(0, 9)
+    assert named(of_text(text)) == ("rank", 0)
 
 
 def test_a_run_that_is_still_moving_has_no_initiating_rank() -> None:
