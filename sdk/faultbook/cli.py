@@ -109,6 +109,20 @@ def _parser() -> argparse.ArgumentParser:
     diagnose.add_argument("--share", action="store_true", help="replace users, hosts, paths and addresses by pseudonyms")
     diagnose.set_defaults(run=_diagnose)
 
+    run = commands.add_parser("run", help="run a launcher unchanged; when it fails or hangs, say why")
+    run.add_argument("--hang-after", type=float, metavar="SECONDS", help="silence after which evidence is saved and reported")
+    run.add_argument("--stop-on-hang", action="store_true", help="then also end the job (default: leave it alone)")
+    run.add_argument("--out", metavar="DIR", help="incident bundle (default: faultbook-run-<time>)")
+    run.add_argument("--no-hook", action="store_true", help="put nothing on the ranks' PYTHONPATH")
+    run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD …")
+    run.set_defaults(run=_run)
+
+    watch = commands.add_parser("watch", help="follow logs and report each new finding once")
+    watch.add_argument("paths", nargs="+", metavar="PATH")
+    watch.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="least time between two looks")
+    watch.add_argument("--once-idle", type=float, metavar="SECONDS", help="end after this long without new bytes")
+    watch.set_defaults(run=_watch)
+
     explain = commands.add_parser("explain", help="an entry in full")
     explain.add_argument("slug")
     explain.add_argument("--json", action="store_true")
@@ -160,6 +174,53 @@ def _diagnose(args: argparse.Namespace) -> int:
     else:
         render.print_text(result)
     return result.exit_code
+
+
+def _run(args: argparse.Namespace) -> int:
+    import time
+    from pathlib import Path
+
+    from . import launch, render
+
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise CliError("run: give the command after --, e.g. `faultbook run -- torchrun --nproc-per-node 8 train.py`")
+    folder = Path(args.out or time.strftime("faultbook-run-%Y%m%d-%H%M%S"))
+
+    def say(text: str) -> None:
+        print(f"faultbook: {text}", file=sys.stderr, flush=True)
+
+    try:
+        result = launch.run(
+            command,
+            folder,
+            hang_after=args.hang_after,
+            stop_on_hang=args.stop_on_hang,
+            hook=not args.no_hook,
+            say=say,
+            report=lambda diagnosis: render.print_text(diagnosis, sys.stderr),
+        )
+    except OSError as error:
+        raise CliError(f"run: {error.filename or command[0]}: {error.strerror}") from None
+    if result.code or result.hung:
+        say(f"incident bundle: {folder}")
+    # The job's own code, so that schedulers see what they would have seen.
+    return launch.exit_code(result.code)
+
+
+def _watch(args: argparse.Namespace) -> int:
+    from . import render
+    from .live import watch
+    from .sources import SourceError
+
+    try:
+        for news in watch(args.paths, every=args.every, idle=args.once_idle):
+            render.print_text(news)
+            print()
+            sys.stdout.flush()
+    except SourceError as error:
+        raise CliError(str(error)) from None
+    return 0
 
 
 def _load() -> Catalog:

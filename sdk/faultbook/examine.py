@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from . import attempts, attribution, events, facts, incident, metrics, scan
+from . import attribution, events, facts, incident, metrics, scan
 from .attribution import Record
 from .incident import Incident
 from .matching import Key, Observation, key_of
@@ -58,10 +58,10 @@ def examine(sources: Sequence[Source], signatures: Iterable[Signature], gate: st
             f"{size:.0f} MB of logs: every line was searched for all signatures, but ranks, times and metrics were read "
             "only around hits, at both ends, and in samples"
         )
-    seen = incident.from_sources(sources, lambda s: texts[s.index] if s.index in texts else attribution.read_text(s))
-    records = _records(logs, texts, sources)
+    seen, records = incident.with_records(sources, lambda s: texts[s.index] if s.index in texts else attribution.read_text(s))
     observations = _observe(patterns, scanned, records, sources)
-    _add_facts(observations, patterns, seen)
+    for key, lines in fact_lines.observe(patterns, seen).items():
+        observations.setdefault(key, []).extend(lines)
     series = [x for s in sources for x in _series(s, texts.get(s.index), records)]
     for found in scanned.values():
         if found.capped:
@@ -89,16 +89,6 @@ def _texts(source: Source, scanned: Scanned, whole: bool) -> list[tuple[int, str
     hits = sorted({h.line for h in scanned.hits})
     wanted += [(max(1, n - AROUND), n + AROUND) for n in hits[:MAX_WINDOWS]]
     return scan.windows(source, wanted, scanned)
-
-
-def _records(
-    logs: Sequence[Source], texts: Mapping[int, Sequence[tuple[int, str]]], sources: Sequence[Source]
-) -> list[Record]:
-    by_index = {s.index: s for s in sources}
-    parsed = attribution.parse_all(logs, texts)
-    known = attribution.learn(parsed, by_index)
-    divided, _ = attempts.assign(attribution.resolve(parsed, known, by_index))
-    return divided
 
 
 def _observe(
@@ -129,22 +119,6 @@ def _observe(
                 )
             )
     return result
-
-
-def _add_facts(observations: dict[Key, list[Observation]], patterns: Sequence[Pattern], seen: Incident) -> None:
-    lines = facts.lines_of(seen)
-    if not lines:
-        return
-    for pattern in patterns:
-        if facts.PREFIX not in pattern.pattern:
-            continue
-        regex = compile_pattern(pattern)
-        for number, line in enumerate(lines, 1):
-            if regex.search(line.encode()):
-                rank = None if seen.initiating is None else seen.initiating.rank
-                observations.setdefault(key_of(pattern), []).append(
-                    Observation(-1, number, line, rank=rank, attempt=seen.attempt)
-                )
 
 
 def _series(source: Source, texts: Sequence[tuple[int, str]] | None, records: Sequence[Record]) -> list[Series]:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 
+from . import lazy
 from .exceptions import Frame, Raised
 from .incident import Incident
 
@@ -41,30 +42,30 @@ SILENT_RULES = frozenset(
 )
 
 _PHASES = (
-    ("checkpoint", re.compile(r"checkpoint|\bckpt|state[_ ]?dict|(?:\b|_)sav(?:e|ing)(?:\b|_)", re.I)),
-    ("evaluation", re.compile(r"\beval|_eval\b|\bvalid(?:at|\b|_)|_val\b|\brun_test\b|\btest_(?:epoch|loop)", re.I)),
+    ("checkpoint", lazy.regex(r"checkpoint|\bckpt|state[_ ]?dict|(?:\b|_)sav(?:e|ing)(?:\b|_)", re.I)),
+    ("evaluation", lazy.regex(r"\beval|_eval\b|\bvalid(?:at|\b|_)|_val\b|\brun_test\b|\btest_(?:epoch|loop)", re.I)),
     (
         "preprocessing",
-        re.compile(r"tokeni[sz]|preprocess|prepare_data|(?:build|prepar\w*|download\w*|index\w*)[ _](?:the |test |train )?"
+        lazy.regex(r"tokeni[sz]|preprocess|prepare_data|(?:build|prepar\w*|download\w*|index\w*)[ _](?:the |test |train )?"
                    r"(?:data|set|corpus|shards?)|grouping texts|\bmap\b|examples/s", re.I),
     ),
     (
         "end",
-        re.compile(r"\bfinish|\bfinali[sz]e|cleanup|tear_?down|destroy_process_group|epoch_end|exhausted|ran out of|no more"
+        lazy.regex(r"\bfinish|\bfinali[sz]e|cleanup|tear_?down|destroy_process_group|epoch_end|exhausted|ran out of|no more"
                    r"|end of (?:data|shard|epoch)|epoch done|leaving the loop|early[ _]?stop", re.I),
     ),
     (
         "training",
-        re.compile(r"\.backward\(|\btrain(?:ing)?_(?:step|batch|one)|optimizer\.step|\bforward\b"
+        lazy.regex(r"\.backward\(|\btrain(?:ing)?_(?:step|batch|one)|optimizer\.step|\bforward\b"
                    r"|=\s*(?:self\.)?(?:\w*model|net)\("),
     ),
 )  # fmt: skip
 """Names of a phase in code or in what a rank announces; the first that fits, innermost frame first."""
 _SAID = (
-    ("early_stop", re.compile(r"early[ _-]?stop|stopping early|leaving the loop", re.I)),
-    ("data_end", re.compile(r"exhausted|ran out of|no more|end of (?:data|shard|epoch)|epoch done", re.I)),
+    ("early_stop", lazy.regex(r"early[ _-]?stop|stopping early|leaving the loop", re.I)),
+    ("data_end", lazy.regex(r"exhausted|ran out of|no more|end of (?:data|shard|epoch)|epoch done", re.I)),
 )
-_SUBGROUP = re.compile(r"\bgroup ?= ?(?!None\b|dist\.group\.WORLD|group\.WORLD)")
+_SUBGROUP = lazy.regex(r"\bgroup ?= ?(?!None\b|dist\.group\.WORLD|group\.WORLD)")
 
 
 def lines_of(incident: Incident) -> list[str]:

@@ -63,6 +63,12 @@ class Incident:
 
 def from_sources(sources: Sequence[Source], texts: Texts | None = None) -> Incident:
     """The incident that these sources describe. `texts` reads a source's lines (default: the scanner's reader)."""
+    found, _ = with_records(sources, texts)
+    return found
+
+
+def with_records(sources: Sequence[Source], texts: Texts | None = None) -> tuple[Incident, list[Record]]:
+    """The same, and the parsed lines with their ranks and attempts, for stages that need them too."""
     reader = texts or reading.texts
     by_index = {s.index: s for s in sources}
     records: list[Record] = []
@@ -83,7 +89,8 @@ def from_sources(sources: Sequence[Source], texts: Texts | None = None) -> Incid
                 notes.append(f"{source.name}: {error}")
         elif source.kind in ("log", "kernel", "scheduler"):
             records.extend(attribution.parse_all([source], {source.index: reader(source)}))
-    return build(records, by_index, error_files, dumps, notes)
+    known, divided = attribute(records, by_index)
+    return judge(divided, known, by_index, error_files, dumps, notes), divided
 
 
 def content(source: Source) -> bytes:
@@ -99,11 +106,28 @@ def build(
     dumps: Sequence[Dump] = (),
     notes: Sequence[str] = (),
 ) -> Incident:
-    """The incident of parsed records: attempts apart, then the rules on the first that failed."""
+    """The incident of parsed records."""
+    known, divided = attribute(records, sources)
+    return judge(divided, known, sources, error_files, dumps, notes)
+
+
+def attribute(records: Sequence[Record], sources: Mapping[int, Source]) -> tuple[Attribution, list[Record]]:
+    """What the records say about ranks, and the records with rank and attempt filled in."""
     known = attribution.learn(records, sources)
     _learn_from_summaries(records, known)
-    resolved = attribution.resolve(records, known, sources)
-    divided, _ = attempts.assign(resolved)
+    divided, _ = attempts.assign(attribution.resolve(records, known, sources))
+    return known, divided
+
+
+def judge(
+    divided: Sequence[Record],
+    known: Attribution,
+    sources: Mapping[int, Source],
+    error_files: Mapping[int, ErrorFile] | None = None,
+    dumps: Sequence[Dump] = (),
+    notes: Sequence[str] = (),
+) -> Incident:
+    """Attempts apart, then the rules on the first that failed."""
     error_files = error_files or {}
     numbers = sorted({r.attempt for r in divided} | {sources[i].attempt or 0 for i in error_files}) or [0]
     cases = []

@@ -1,0 +1,268 @@
+"""`faultbook run -- CMD…`: runs a launcher unchanged, and when it fails or hangs says why.
+
+The command's output is mirrored byte for byte and kept, its exit code and signals are its own. When output
+stalls, evidence is saved *before* anything is killed: stacks and flight-recorder dumps of every rank (by a
+thread that `_hook/sitecustomize.py` starts in them; py-spy where it is installed), and `nvidia-smi`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from .model import Diagnosis
+
+HOOK = Path(__file__).parent / "_hook"
+GRACE = 1.5
+"""Seconds that ranks get to write their evidence."""
+LEAVE = 10.0
+"""Seconds between asking a hanging job to stop and killing it."""
+
+
+@dataclass(slots=True)
+class Run:
+    """What became of the command."""
+
+    code: int
+    folder: Path
+    """The incident bundle: output, stacks, dumps, `run.json`, `diagnosis.json`."""
+    hung: bool = False
+    diagnosis: Diagnosis | None = None
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+
+def run(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    hang_after: float | None = None,
+    stop_on_hang: bool = False,
+    hook: bool = True,
+    say: Callable[[str], None] = lambda text: None,
+    report: Callable[[Diagnosis], None] = lambda diagnosis: None,
+) -> Run:
+    """Runs `command`; blocks until it ends.
+
+    `hang_after`: seconds without output after which the job counts as hanging and evidence is saved
+    (once per stall). `stop_on_hang`: then end it. Raises OSError when the command cannot be started.
+    """
+    for name in ("stacks", "fr", "logs"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    process = subprocess.Popen(
+        list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment(folder, hook), start_new_session=True
+    )
+    result = Run(0, folder)
+    clock = _Clock()
+    outputs = ((process.stdout, sys.stdout.buffer, "stdout.log"), (process.stderr, sys.stderr.buffer, "stderr.log"))
+    logs = folder / "logs"
+    copies = [
+        threading.Thread(target=_mirror, args=(pipe, to, logs / name, logs / "output.log", clock), daemon=True)
+        for pipe, to, name in outputs
+    ]
+    for copy in copies:
+        copy.start()
+    with _forwarded(process):
+        _attend(process, clock, result, hang_after, stop_on_hang, say, report)
+    for copy in copies:
+        copy.join(timeout=5)
+    result.code = process.returncode
+    result.seconds = round(time.monotonic() - started, 3)
+    if result.code != 0 and result.diagnosis is None:
+        result.diagnosis = _diagnose(folder)
+        report(result.diagnosis)
+    _write(folder, command, result)
+    return result
+
+
+def exit_code(code: int) -> int:
+    """As a shell reports it: 128 + n for a signal."""
+    return 128 - code if code < 0 else code
+
+
+class _Clock:
+    """When the command last printed something."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+        self.lock = threading.Lock()
+
+
+def _environment(folder: Path, hook: bool) -> dict[str, str]:
+    environment = dict(os.environ)
+    # Only where the user has not chosen: the recorder is off by default, and nothing can be dumped from it then.
+    defaults = {
+        "TORCH_FR_BUFFER_SIZE": "2000",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_FR_DUMP_TEMP_FILE": str(folder / "fr" / "nccl_trace_rank_"),
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(folder / "fr" / "nccl_trace_rank_"),
+        "PYTHONUNBUFFERED": "1",
+    }
+    for name, value in defaults.items():
+        environment.setdefault(name, value)
+    if hook:
+        environment["FAULTBOOK_EVIDENCE"] = str(folder.resolve())
+        rest = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = str(HOOK) + (os.pathsep + rest if rest else "")
+    return environment
+
+
+def _mirror(pipe: IO[bytes], to: IO[bytes], path: Path, both: Path, clock: _Clock) -> None:
+    """Copies a pipe to the terminal, to its own file and, whole lines only, to the common one."""
+    held = b""
+    with open(path, "ab", buffering=0) as own, open(both, "ab", buffering=0) as common:
+        while chunk := os.read(pipe.fileno(), 1 << 16):
+            with contextlib.suppress(OSError, ValueError):
+                to.write(chunk)
+                to.flush()
+            own.write(chunk)
+            held += chunk
+            with clock.lock:
+                clock.last = time.monotonic()
+                cut = held.rfind(b"\n") + 1 or (len(held) if len(held) > 1 << 20 else 0)
+                common.write(held[:cut])
+            held = held[cut:]
+        with clock.lock:
+            common.write(held)
+
+
+@contextlib.contextmanager
+def _forwarded(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Signals sent to us go to the command's process group, which decides what they mean."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def forward(number: int, frame: Any) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+
+    wanted = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
+    before = {number: signal.signal(number, forward) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _attend(
+    process: subprocess.Popen[bytes],
+    clock: _Clock,
+    result: Run,
+    hang_after: float | None,
+    stop_on_hang: bool,
+    say: Callable[[str], None],
+    report: Callable[[Diagnosis], None],
+) -> None:
+    stall = 0.0
+    while True:
+        try:
+            process.wait(timeout=0.1)
+            return
+        except subprocess.TimeoutExpired:
+            pass
+        with clock.lock:
+            last = clock.last
+        silent = time.monotonic() - last
+        if hang_after is None or silent < hang_after or last == stall:
+            continue
+        stall = last
+        result.hung = True
+        say(f"no output for {silent:.0f} s: saving evidence to {result.folder}")
+        result.notes += save_evidence(process.pid, result.folder)
+        result.diagnosis = _diagnose(result.folder)
+        report(result.diagnosis)
+        if stop_on_hang:
+            say("stopping the job (--stop-on-hang)")
+            _stop(process)
+
+
+def save_evidence(pid: int, folder: Path) -> list[str]:
+    """Stacks and dumps of all processes below `pid`, and the GPUs' state. Returns what could not be had."""
+    request = folder / "request"
+    count = int(request.read_text()) + 1 if request.exists() else 1
+    request.write_text(str(count))
+    notes = []
+    spy = shutil.which("py-spy")
+    if spy is not None:
+        for child in descendants(pid):
+            _capture([spy, "dump", "--pid", str(child)], folder / "stacks" / f"py-spy-{child}.txt", 5)
+    else:
+        notes.append("py-spy is not installed: stacks come from the ranks' own thread only")
+    if shutil.which("nvidia-smi") is not None:
+        _capture(["nvidia-smi", "-q"], folder / "nvidia-smi.txt", 5)
+    deadline = time.monotonic() + GRACE
+    while time.monotonic() < deadline and not any((folder / "stacks").iterdir()):
+        time.sleep(0.05)
+    time.sleep(0.4)
+    if not any((folder / "stacks").iterdir()):
+        notes.append("no process wrote its stacks: none of them is Python with RANK set, or it cannot run")
+    return notes
+
+
+def descendants(pid: int) -> list[int]:
+    """Process ids below `pid`, from /proc; empty where there is none."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = entry.read_text().rsplit(")", 1)[1].split()
+            children.setdefault(int(fields[1]), []).append(int(entry.parent.name))
+    found: list[int] = []
+    todo = [pid]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return sorted(found)
+
+
+def _capture(command: list[str], path: Path, seconds: float) -> None:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, timeout=seconds)
+        if done.stdout:
+            path.write_bytes(done.stdout)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(timeout=LEAVE)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _diagnose(folder: Path) -> Diagnosis:
+    from .diagnosis import diagnose
+
+    inputs = [folder / "logs" / "output.log", folder / "fr"]
+    return diagnose(*(str(p) for p in inputs if p.is_file() or (p.is_dir() and any(p.iterdir()))))
+
+
+def _write(folder: Path, command: Sequence[str], result: Run) -> None:
+    facts = {
+        "command": list(command),
+        "code": result.code,
+        "hung": result.hung,
+        "seconds": result.seconds,
+        "notes": result.notes,
+        "host": os.uname().nodename,
+        "python": sys.version.split()[0],
+    }
+    (folder / "run.json").write_text(json.dumps(facts, indent=2) + "\n")
+    if result.diagnosis is not None:
+        (folder / "diagnosis.json").write_text(json.dumps(result.diagnosis.to_dict(), indent=2) + "\n")
