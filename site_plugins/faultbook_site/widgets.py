@@ -7,16 +7,10 @@ from collections.abc import Iterable, Sequence
 from . import markup
 from .catalogue import SEVERITIES, VISIBILITIES, Entry, words
 
-ICONS = {
-    "loud": "M2 6h2l3-3v10l-3-3H2zM10 5.5a3.5 3.5 0 0 1 0 5M12 3.5a6 6 0 0 1 0 9",
-    "hang": "M5.5 3v10M10.5 3v10",
-    "silent": "M2 6h2l3-3v10l-3-3H2zM10.5 6l4 4M14.5 6l-4 4",
-}
-
 
 def icon(name: str) -> str:
-    """A 16-pixel stroke icon; decorative, the word beside it says the same."""
-    return f'<svg class="fb-i" viewBox="0 0 16 16" aria-hidden="true"><path d="{ICONS[name]}"/></svg>'
+    """A decorative icon (the word beside it says the same); its drawing is in the style sheet, once."""
+    return f'<i class="fb-i fb-i--{name}"></i>'
 
 
 def severity_chip(entry: Entry) -> str:
