@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from faultbook import fact_lines
 from faultbook.detectors import evaluate_signature
 from faultbook.lines import parse
 from faultbook.matching import Key, Observation, evaluate, key_of
@@ -54,7 +55,8 @@ def firings(signatures: Mapping[str, Signature], log: LogText) -> dict[str, Firi
 
 def _log_firings(signatures: Mapping[str, Signature], lines: Sequence[str], ranks: frozenset[int]) -> dict[str, Firing]:
     wanted = {name: s for name, s in signatures.items() if isinstance(s, LogSignature)}
-    folded = "\n".join(lines).lower()
+    text = "\n".join(lines)
+    folded = text.lower()
     observations: dict[Key, list[Observation]] = {}
     parsed: dict[int, Observation] = {}
     hits: dict[Key, bool] = {}
@@ -67,7 +69,9 @@ def _log_firings(signatures: Mapping[str, Signature], lines: Sequence[str], rank
     for signature in possible.values():
         for pattern in (*signature.all, *signature.any, *signature.none):
             key = key_of(pattern)
-            if key not in observations and _gate(pattern, folded, hits):
+            if fact_lines.is_virtual(pattern):
+                observations.update(fact_lines.observe_text([pattern], text))
+            elif key not in observations and _gate(pattern, folded, hits):
                 observations[key] = _confirmed(pattern, lines, parsed)
     named = {s.ranks is not None and s.ranks.quantifier == "all" for s in possible.values()}
     if True in named:  # the only quantifier that must know who else there is
@@ -84,7 +88,7 @@ def _gate(pattern: Pattern, folded: str, hits: dict[Key, bool]) -> bool:
     """False when no line can match, since none of the required literals occurs anywhere."""
     key = key_of(pattern)
     if key not in hits:
-        words = pattern.literals
+        words = () if fact_lines.is_virtual(pattern) else pattern.literals
         hits[key] = not words or any(word.lower() in folded for word in words)
     return hits[key]
 

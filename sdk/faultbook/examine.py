@@ -10,12 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from . import attribution, events, facts, incident, metrics, scan
+from . import attribution, events, fact_lines, facts, incident, metrics, scan
 from .attribution import Record
 from .incident import Incident
 from .matching import Key, Observation, key_of
 from .model import Scanned, Series, Source
-from .portable import compile_pattern
 from .signatures import LogSignature, Pattern, Signature
 
 WHOLE = 4 << 20

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from faultbook import fact_lines
 from faultbook.series import select
 from faultbook.signatures import Comparison, LogSignature, MetricSignature, Pattern, Predicate, Signature
 
@@ -178,6 +179,9 @@ def _of_logs(entry: Entry, signature: Signature, pairs: list[Pair]) -> Iterator[
     for group in groups:
         if not any(_matches(p, pair.broken.outcome.log) for p in group for pair in pairs):
             continue
+        if any(fact_lines.is_virtual(p) for p in group):
+            yield f"{signature.id}: the initiating rank's log replaced by another rank's", [_nobody_odd(entry, p) for p in pairs]
+            continue
         literals = sorted({text for p in group for text in required(p)}, key=len, reverse=True)
         cut = re.compile("|".join(re.escape(text) for text in literals), re.IGNORECASE)
         changed = [
@@ -186,6 +190,17 @@ def _of_logs(entry: Entry, signature: Signature, pairs: list[Pair]) -> Iterator[
         ]
         shown = literals[0] if len(literals) == 1 else f"{literals[0]} and {len(literals) - 1} more"
         yield f"{signature.id}: literal {shown!r} removed from the log", changed
+
+
+def _nobody_odd(entry: Entry, pair: Pair) -> Pair:
+    """The broken run as it would look if the initiating rank had done what another one did."""
+    log = pair.broken.outcome.log
+    told = fact_lines.incident_of(log).initiating
+    odd = told.rank if told is not None and told.rank is not None else 0
+    mine, other = f"[rank{odd}]", f"[rank{1 if odd == 0 else 0}]"
+    kept = [line for line in log.splitlines() if not line.startswith(mine)]
+    copied = [mine + line[len(other) :] for line in kept if line.startswith(other)]
+    return replace(pair, broken=with_log(pair.broken, "\n".join([*kept, *copied]) + "\n", entry.signatures))
 
 
 def required(pattern: Pattern) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from faultbook import facts, incident, sources
+from faultbook import fact_lines, facts, incident, sources
+from faultbook.signatures import Pattern
 
 CLOSED = "RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:14762. This is typically caused by"
 TIMED_OUT = "RuntimeError: [/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 4000ms for recv operation to complete"
@@ -146,3 +147,13 @@ def test_fields_are_words() -> None:
     text = world() + steps(3) + raised(1, "my.pkg.OddError: x", (80, "<lambda>", "boom()")) + backward(0, CLOSED) + backward(2, CLOSED)
     (line,) = facts.lines_of(incident.from_sources(sources.discover(text=text)))
     assert re.fullmatch(r"faultbook-incident(?: [a-z_]+=[A-Za-z0-9_.:<>-]+)+", line)
+
+
+def test_a_claim_about_one_log_sees_the_facts() -> None:
+    pattern = Pattern(pattern=r"faultbook-incident kind=desync rank=\d+ .* left=loop")
+    text = world() + steps(3) + raised(2, TIMED_OUT, (156, "main", "finish()"), (144, "finish", "dist.barrier()"), op="barrier")
+    text += backward(0) + backward(1) + backward(3)
+    ((seen,),) = fact_lines.observe_text([pattern, Pattern(pattern="Timed out waiting")], text).values()
+    assert seen.rank == 2 and seen.source == fact_lines.SOURCE
+    assert fact_lines.observe_text([pattern], text.replace("finish", "train")) == {}
+    assert fact_lines.observe_text([pattern], "step=1 loss=2.0\n") == {}

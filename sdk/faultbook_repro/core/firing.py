@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from faultbook import fact_lines
 from faultbook import lines as line_parser
 from faultbook.matching import Key, Observation, evaluate, key_of
 from faultbook.model import Series
@@ -50,8 +51,9 @@ def firings(signatures: Iterable[Signature], text: str, world_size: int = 1) -> 
 
 def observe(signatures: Iterable[LogSignature], text: str) -> dict[Key, list[Observation]]:
     """The lines of `text` that each pattern matches, with the rank their prefix names."""
-    patterns = {key_of(p): compile_pattern(p) for s in signatures for p in (*s.all, *s.any, *s.none)}
-    seen: dict[Key, list[Observation]] = {}
+    asked = [p for s in signatures for p in (*s.all, *s.any, *s.none)]
+    patterns = {key_of(p): compile_pattern(p) for p in asked if not fact_lines.is_virtual(p)}
+    seen: dict[Key, list[Observation]] = fact_lines.observe_text(asked, text)
     for number, line in enumerate(text.split("\n"), 1):
         data = line.encode("utf-8", "replace")
         for key, pattern in patterns.items():
