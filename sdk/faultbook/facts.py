@@ -62,7 +62,7 @@ _PHASES = (
 )  # fmt: skip
 """Names of a phase in code or in what a rank announces; the first that fits, innermost frame first."""
 _SAID = (
-    ("early_stop", lazy.regex(r"early[ _-]?stop|stopping early|leaving the loop", re.I)),
+    ("early_stop", lazy.regex(r"early[ _-]?stop|stopping (?:\w+ )?early|leaving the loop", re.I)),
     ("data_end", lazy.regex(r"exhausted|ran out of|no more|end of (?:data|shard|epoch)|epoch done", re.I)),
 )
 _SUBGROUP = lazy.regex(r"\bgroup ?= ?(?!None\b|dist\.group\.WORLD|group\.WORLD)")

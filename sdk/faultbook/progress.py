@@ -39,7 +39,8 @@ _PHASE = lazy.regex(
     r"(?:\b(?:sav(?:e|ing)|writ(?:e|ing)|dump(?:ing)?|upload(?:ing)?|collect(?:ing)?|gather(?:ing)?|export(?:ing)?)\b.{0,60}"
     r"\b(?:checkpoint|state[ _]dict|model|weights|snapshot|optimizer|shards?|artifact)"
     r"|\b(?:running|starting|start|begin\w*) (?:the )?(?:eval\w*|validation|test)|\bevaluating\b|\bvalidating\b"
-    r"|\b(?:exhausted|ran out of|no more|end of (?:data|shard|epoch)|epoch done|leaving the loop|early stop\w*)"
+    r"|\b(?:exhausted|ran out of|no more|end of (?:data|shard|epoch)|epoch done|leaving the loop|early stop\w*"
+    r"|stopping (?:\w+ )?early)"
     r"|\b(?:tokeniz|preprocess|map|filter|shuffl|compil|warm|download|load|build|pack)ing\b"
     r"|\b(?:waiting|sleeping|retrying|stalled|slow|reloading|rebuilding|refilling)\b|\btook \d+(?:\.\d+)? ?s\b)",
     re.IGNORECASE,

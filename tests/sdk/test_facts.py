@@ -119,6 +119,7 @@ def test_what_a_silent_rank_last_said(said: str, phase: str) -> None:
     [
         ("shard shard-00002 exhausted after 3 batches", "data_end"),
         ("early stopping: no improvement for 3 evaluations", "early_stop"),
+        ("Stopping training early as no improvement observed in last 3 epochs", "early_stop"),
         ("starting evaluation", "evaluation"),
         ("batch of 16 rows", ""),
     ],
