@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -32,6 +33,8 @@ class CliError(Exception):
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
+    # A short-lived process that makes few cycles: collecting as often as a server does is a quarter of a cold start.
+    gc.set_threshold(100_000, 50, 50)
     try:
         if arguments and arguments[0] in EXTRAS:
             return _delegate(arguments[0], arguments[1:])

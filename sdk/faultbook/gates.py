@@ -8,6 +8,7 @@ Aho-Corasick automaton (`ahocorasick_rs`), and pure Python, which always works.
 
 from __future__ import annotations
 
+import heapq
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -113,11 +114,18 @@ def _hitting_set(literals: Sequence[bytes]) -> dict[bytes, list[tuple[int, int]]
             holders.setdefault(text[start:start + size], {}).setdefault(number, start)
     waiting = set(range(len(literals)))
     chosen: dict[bytes, list[tuple[int, int]]] = {}
+    # What a fragment would still hit only shrinks, so one whose old count leads after a recount is the best.
+    queue = [(-len(held), fragment) for fragment, held in holders.items()]
+    heapq.heapify(queue)
     while waiting:
-        best = max(holders, key=lambda f: (len(holders[f].keys() & waiting), f))
-        taken = holders.pop(best)
-        chosen[best] = [(number, shift) for number, shift in taken.items() if number in waiting]
-        waiting -= taken.keys()
+        _, best = heapq.heappop(queue)
+        hits = len(holders[best].keys() & waiting)
+        if queue and (-hits, best) > queue[0]:
+            if hits:
+                heapq.heappush(queue, (-hits, best))
+            continue
+        chosen[best] = [(number, shift) for number, shift in holders[best].items() if number in waiting]
+        waiting -= holders[best].keys()
     return chosen
 
 
