@@ -84,7 +84,9 @@
     if (worker) return;
     ready = false;
     worker = new Worker(window.fbBase + "assets/faultbook/worker.js", { type: "module" });
+    const mine = worker;
     worker.onmessage = ({ data }) => {
+      if (mine !== worker) return; // the last words of one that was ended
       if (data.progress) {
         if (!ready) { bar.value = Math.min(1, data.progress / config.bytes); say.textContent = bar.value < 1 ? `Loading the engine, ${size(data.progress)}` : "Starting Python"; }
       } else if (data.ready) { ready = true; bar.removeAttribute("value"); say.textContent = "Reading the log"; }
@@ -95,7 +97,11 @@
         if (data.error) reject(new Error(data.error)); else resolve(data.result);
       }
     };
-    worker.onerror = (event) => stop(`The engine stopped: ${event.message || "out of memory"}`);
+    worker.onerror = (event) => {
+      // Pyodide's clean-up of proxies may fail outside a run; no answer depends on it.
+      if (mine !== worker || /NoGil/.test(event.message || "")) { event.preventDefault(); return; }
+      stop(`The engine stopped: ${event.message || "out of memory"}`);
+    };
     worker.postMessage({ base: window.fbBase, config });
   }
 

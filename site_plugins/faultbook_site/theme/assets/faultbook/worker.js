@@ -23,7 +23,9 @@ import json, os, shutil, sys
 sys.path.insert(0, "/engine")
 import faultbook
 
-def fb_run(names, share):
+def fb_run(request):
+    request = json.loads(request)
+    names, share = request["names"], request["share"]
     folder = "/logs"
     options = {"share": True} if share else {}
     try:
@@ -88,11 +90,9 @@ self.onmessage = async ({ data }) => {
   await starting;
   if (!python) return;
   try {
-    const run = python.globals.get("fb_run");
-    const names = python.toPy(place(data.files));
-    const result = run(names, Boolean(data.share));
-    names.destroy();
-    run.destroy();
+    // A JSON string is a Python string literal too; text in and text out leaves no proxy to clean up.
+    const request = JSON.stringify({ names: place(data.files), share: Boolean(data.share) });
+    const result = python.runPython(`fb_run(${JSON.stringify(request)})`);
     self.postMessage({ id: data.id, result });
   } catch (problem) {
     const lines = String(problem.message || problem).trim().split("\n");
