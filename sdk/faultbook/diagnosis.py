@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from . import curves, detectors, disclosure, matching, ranking, sources
+from . import curves, detectors, disclosure, facts, matching, ranking, sources
 from .catalog import Catalog, load_catalog
 from .curves import CurveFinding
 from .examine import Examined, examine
@@ -24,19 +24,20 @@ def diagnose(
     catalog: Catalog | None = None,
     gate: str | None = None,
     share: bool = False,
+    stalled: float | None = None,
 ) -> Diagnosis:
     """Names what broke a run and where it started.
 
     `paths` are log files or folders of them (`-` is standard input); `text` is a log as a string
     instead. `catalog` defaults to the one that comes with the package. `gate` forces a scan engine
     (answers are identical). `share` replaces users, hosts, paths and addresses by pseudonyms; secrets
-    are masked always.
+    are masked always. `stalled` says for how many seconds the job, still running, has printed nothing.
 
     Raises `sources.SourceError` for inputs that cannot be read, `catalog.CatalogError` without a catalogue.
     """
     catalog = catalog or load_catalog()
     inputs = sources.discover([os.fspath(p) for p in paths], text=text)
-    seen = examine(inputs, (s.signature for s in catalog.signatures), gate)
+    seen = examine(inputs, (s.signature for s in catalog.signatures), gate, stalled)
     matches = match(seen, catalog)
     explaining, harmless = ranking.candidates(matches, catalog, seen.incident.initiating, _recovered(seen))
     result = conclude(seen, ranking.ordered(explaining, catalog), harmless)
@@ -86,8 +87,9 @@ def conclude(seen: Examined, explaining: Sequence[Candidate], harmless: Sequence
     """The verdict and its parts."""
     incident = seen.incident
     abnormal = _curves(seen)
-    names = {s.index: s.name for s in seen.sources} | {-1: "incident"}
+    names = {s.index: s.name for s in seen.sources} | {-1: facts.NAME}
     findings = ranking.findings(explaining, incident.initiating, names, URL)
+    findings = [_in_words(f, incident.initiating, incident.hung or incident.stopped) for f in findings]
     verdict = _verdict(seen, explaining, abnormal)
     if verdict == "stopped":
         findings = _as_stopped(harmless, findings, names)
@@ -103,9 +105,18 @@ def conclude(seen: Examined, explaining: Sequence[Candidate], harmless: Sequence
         collateral=incident.collateral if verdict != "healthy" else (),
         leads=_leads(seen, verdict, abnormal),
         first_abnormal=first if verdict != "healthy" else None,
-        not_examined=tuple([*seen.notes, *incident.reasons]),
+        not_examined=tuple([*seen.notes, *(r for r in incident.reasons if r != incident.hung)]),
         timeline=incident.timeline if verdict != "healthy" else (),
     )
+
+
+def _in_words(finding: Finding, initiating: Initiating | None, state: str) -> Finding:
+    """The virtual lines of `facts` are for signatures; people get the sentence that they stand for."""
+    basis = initiating.basis if initiating is not None and initiating.scope != "unknown" else state
+    evidence = tuple(
+        replace(e, text=f"comparison of the ranks: {basis}") if e.file == facts.NAME and basis else e for e in finding.evidence
+    )
+    return replace(finding, evidence=evidence)
 
 
 def _single(seen: Examined) -> bool:

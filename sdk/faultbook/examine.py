@@ -42,7 +42,9 @@ class Examined:
         return facts.NAME if source < 0 else self.sources[source].name
 
 
-def examine(sources: Sequence[Source], signatures: Iterable[Signature], gate: str | None = None) -> Examined:
+def examine(
+    sources: Sequence[Source], signatures: Iterable[Signature], gate: str | None = None, stalled: float | None = None
+) -> Examined:
     """One scan with the engine's own event patterns and all log signatures, then the second look."""
     patterns = _patterns(signatures)
     scanner = scan.Scanner(patterns, gate=gate)
@@ -57,7 +59,10 @@ def examine(sources: Sequence[Source], signatures: Iterable[Signature], gate: st
             f"{size:.0f} MB of logs: every line was searched for all signatures, but ranks, times and metrics were read "
             "only around hits, at both ends, and in samples"
         )
-    seen, records = incident.with_records(sources, lambda s: texts[s.index] if s.index in texts else attribution.read_text(s))
+    def reader(source: Source) -> Iterable[tuple[int, str]]:
+        return texts[source.index] if source.index in texts else attribution.read_text(source)
+
+    seen, records = incident.with_records(sources, reader, stalled)
     observations = _observe(patterns, scanned, records, sources)
     for key, lines in fact_lines.observe(patterns, seen).items():
         observations.setdefault(key, []).extend(lines)

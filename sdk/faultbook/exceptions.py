@@ -12,11 +12,12 @@ from typing import Literal, NamedTuple
 
 from . import lazy
 
-Kind = Literal["own", "communication", "interrupt", "launcher", "launcher_fault", "pair", "fatal", "cut"]
+Kind = Literal["own", "communication", "interrupt", "launcher", "launcher_fault", "pair", "fatal", "cut", "stack"]
 """own: this process did something wrong. communication: it only lost, or waited for, others.
 interrupt: someone pressed Ctrl-C. launcher: a launcher repeating what a child did.
 launcher_fault: the launcher itself failed. pair: a check of another rank's state.
-fatal: a faulthandler dump (signal). cut: a traceback without its last line, which says nothing."""
+fatal: a faulthandler dump (signal). cut: a traceback without its last line, which says nothing.
+stack: no exception, where a running process was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Raised:
     """Directly below a record of a logger (`logger.exception`): somebody caught it."""
     fatal: str = ""
     """faulthandler: what killed the process (`Segmentation fault`, `Aborted`)."""
-    origin: Literal["log", "error_json", "summary"] = "log"
+    origin: Literal["log", "error_json", "summary", "stacks"] = "log"
     time: float | None = None
     cause: Part = Part("", "", (), 0, 0)
     """The part nearest to the cause: the first of a chain, or what that one wraps."""
@@ -120,7 +121,9 @@ class Text(NamedTuple):
 
 _LIBRARY = lazy.regex(
     r"(?:site-packages|dist-packages|/lib/python\d|\\lib\\|<frozen|<string>|<__array|/torch/|/bin/(?:torchrun|accelerate"
-    r"|deepspeed|horovodrun)|^\.\./|lightning/pytorch|transformers/trainer)",
+    r"|deepspeed|horovodrun)|^\.\./|lightning/pytorch|transformers/trainer"
+    # py-spy shortens the paths of installed packages and of the standard library
+    r"|^(?:torch|transformers|accelerate|deepspeed|megatron/core|threading\.py|selectors\.py|queue\.py|multiprocessing)\b)",
     re.I,
 )
 
@@ -205,6 +208,8 @@ def is_communication(type_name: str, message: str, frames: Sequence[Frame] = ())
 
 
 def classify(raised: Raised) -> Kind:
+    if raised.origin == "stacks":
+        return "stack"
     if raised.fatal:
         return "fatal"
     if not raised.cause.type:

@@ -7,15 +7,15 @@ records. The decision itself is the ordered list in `rules`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import attempts, attribution, elastic, evidence, flight_recorder, incident_view, reading, rules, rules_fault
+from . import attempts, attribution, elastic, evidence, flight_recorder, incident_view, reading, rules, rules_fault, stacks
 from .attribution import Attribution, Record
 from .case_facts import listed, lost, steps_after, unknown
 from .elastic import ErrorFile
 from .evidence import Case
-from .exceptions import Text
+from .exceptions import Raised, Text
 from .flight_recorder import Dump, FlightRecorderFinding
 from .model import Event, Initiating, Source
 from .sources import SourceError, open_stream
@@ -67,14 +67,20 @@ def from_sources(sources: Sequence[Source], texts: Texts | None = None) -> Incid
     return found
 
 
-def with_records(sources: Sequence[Source], texts: Texts | None = None) -> tuple[Incident, list[Record]]:
-    """The same, and the parsed lines with their ranks and attempts, for stages that need them too."""
+def with_records(
+    sources: Sequence[Source], texts: Texts | None = None, stalled: float | None = None
+) -> tuple[Incident, list[Record]]:
+    """The same, and the parsed lines with their ranks and attempts, for stages that need them too.
+
+    `stalled`: seconds for which the job has printed nothing, when whoever asks has watched it.
+    """
     reader = texts or reading.texts
     by_index = {s.index: s for s in sources}
     records: list[Record] = []
     error_files: dict[int, ErrorFile] = {}
     dumps: list[Dump] = []
     notes: list[str] = []
+    standing: list[Raised] = []
     for source in sources:
         if source.skipped:
             notes.append(f"{source.name} was not read: {source.skipped}")
@@ -87,10 +93,12 @@ def with_records(sources: Sequence[Source], texts: Texts | None = None) -> tuple
                 dumps.append(flight_recorder.load(content(source), source.rank))
             except (flight_recorder.DumpError, SourceError, OSError) as error:
                 notes.append(f"{source.name}: {error}")
+        elif source.kind == "stacks":
+            standing += stacks.read(reader(source), source.index, source.rank)
         elif source.kind in ("log", "kernel", "scheduler"):
             records.extend(attribution.parse_all([source], {source.index: reader(source)}))
     known, divided = attribute(records, by_index)
-    return judge(divided, known, by_index, error_files, dumps, notes), divided
+    return judge(divided, known, by_index, error_files, dumps, notes, standing, stalled), divided
 
 
 def content(source: Source) -> bytes:
@@ -126,6 +134,8 @@ def judge(
     error_files: Mapping[int, ErrorFile] | None = None,
     dumps: Sequence[Dump] = (),
     notes: Sequence[str] = (),
+    standing: Sequence[Raised] = (),
+    stalled: float | None = None,
 ) -> Incident:
     """Attempts apart, then the rules on the first that failed."""
     error_files = error_files or {}
@@ -140,7 +150,19 @@ def judge(
     for case in cases:
         case.flight = finding if case is cases[-1] else None
         judge_stop(case)
+    if standing or stalled is not None:
+        _stands_still(cases[-1], standing, stalled)
     return _decide(cases, known, finding, dumps, notes)
+
+
+def _stands_still(case: Case, standing: Sequence[Raised], stalled: float | None) -> None:
+    """Somebody watched the job stall, or took stacks of it: it hangs, unless it has failed or come to its end."""
+    case.raised = [*case.raised, *(replace(r, rank=case.known.pid_rank.get(r.process or -1, r.rank)) for r in standing)]
+    case.known.seen_ranks.update(r.rank for r in standing if r.rank is not None)
+    if stalled is not None or not (_failed(case) or case.progress.completed):
+        case.hung = case.hung or (
+            f"no output for {stalled:.0f} s" if stalled is not None else "stacks of its running processes were taken"
+        )
 
 
 def _learn_from_summaries(records: Sequence[Record], known: Attribution) -> None:
@@ -165,10 +187,10 @@ def _learn_from_summaries(records: Sequence[Record], known: Attribution) -> None
 
 def _failed(case: Case) -> bool:
     """Whether anything went wrong in this attempt that was not handled."""
-    if case.stop is not None:
+    if case.stop is not None or case.hung:
         return True
     quiet = ("own", "communication", "cut")
-    bad = [r for r in case.raised if not (r.kind in quiet and rules_fault.caught_and_logged(case, r))]
+    bad = [r for r in case.raised if r.kind != "stack" and not (r.kind in quiet and rules_fault.caught_and_logged(case, r))]
     died = [e for e in case.exits.values() if e.code != 0]
     loud = case.of_kind(
         "watchdog",

@@ -183,7 +183,7 @@ def _attend(
         result.hung = True
         say(f"no output for {silent:.0f} s: saving evidence to {result.folder}")
         result.notes += save_evidence(process.pid, result.folder)
-        result.diagnosis = _diagnose(result.folder)
+        result.diagnosis = _diagnose(result.folder, silent)
         report(result.diagnosis)
         if stop_on_hang:
             say("stopping the job (--stop-on-hang)")
@@ -246,11 +246,11 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _diagnose(folder: Path) -> Diagnosis:
+def _diagnose(folder: Path, stalled: float | None = None) -> Diagnosis:
     from .diagnosis import diagnose
 
-    inputs = [folder / "logs" / "output.log", folder / "fr"]
-    return diagnose(*(str(p) for p in inputs if p.is_file() or (p.is_dir() and any(p.iterdir()))))
+    inputs = [folder / "logs" / "output.log", folder / "fr", *([folder / "stacks"] if stalled is not None else [])]
+    return diagnose(*(str(p) for p in inputs if p.is_file() or (p.is_dir() and any(p.iterdir()))), stalled=stalled)
 
 
 def _write(folder: Path, command: Sequence[str], result: Run) -> None:

@@ -98,6 +98,8 @@ def candidates(
     for slug, own in sorted(by_entry.items()):
         entry = catalog.entries[slug]
         order = min(ROLE_ORDER[m.signature.role] for m in own)
+        if order == 0 and entry["kind"] == "symptom" and not any(m.signature.role == "root" for m in own):
+            order = 1  # a hub's confirmation confirms the symptom, which no cause has to stand behind
         guilty = None if initiating is None or initiating.scope != "rank" else initiating.rank
         elsewhere = guilty is not None and all(m.rank is not None and m.rank != guilty for m in own)
         healed_all = bool(healed) and all(any((o.source, o.line) in healed for o in m.evidence) for m in own)
@@ -128,7 +130,8 @@ def _explains(cause: Candidate, hub: Candidate) -> bool:
     """The cause belongs to the hub and its evidence is no weaker."""
     if hub.slug not in cause.entry.get("ancestors", ()):
         return False
-    return cause.order == 0 or (cause.recovered, cause.order, cause.elsewhere) <= (hub.recovered, hub.order, hub.elsewhere)
+    # Not `elsewhere`: in a desync the telling line is often the victim's.
+    return cause.order == 0 or (cause.recovered, cause.order) <= (hub.recovered, hub.order)
 
 
 def _same_event(first: Candidate, other: Candidate) -> bool:

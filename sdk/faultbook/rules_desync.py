@@ -223,10 +223,10 @@ def _waits(part: Part) -> bool:
 
 
 def interrupted_elsewhere(case: Case) -> Initiating | None:
-    """Ctrl-C after a hang: the one rank that was not waiting in a collective."""
+    """Stacks of a hang, or Ctrl-C after one: the one rank that was not waiting in a collective."""
     if not case.hung:
         return None
-    stacks = case.ranks_with("interrupt")
+    stacks = case.ranks_with("stack") or case.ranks_with("interrupt")
     busy = {}
     for number, raised in stacks.items():
         in_collective = any(_waits(part) for part in raised.parts)
@@ -235,10 +235,11 @@ def interrupted_elsewhere(case: Case) -> Initiating | None:
     if len(busy) == 1 and len(stacks) >= 2:
         number, raised = next(iter(busy.items()))
         frame = raised.cause.user_frame
+        when = "in the stacks of the hanging job" if raised.kind == "stack" else "when the hung job was interrupted"
         where = f"{frame.file.rsplit('/', 1)[-1]}:{frame.line} ({frame.function})" if frame else "its own code"
         return rank(
             number,
-            f"when the hung job was interrupted, rank {number} alone was not in a collective but at {where}",
+            f"{when}, rank {number} alone was not in a collective but at {where}",
             "medium",
         )
     return None

@@ -102,10 +102,13 @@ def stopped_from_outside(case: Case) -> Initiating | None:
     stop = case.stop
     if stop is None or case.hung:
         return None
+    # The host of a node-failure line is a survivor that prints it; only the launcher names the lost one.
+    failed = stop.event.kind == "node_failed"
+    node = stop.event.detail.get("lost_node") if failed else stop.event.node
     return Initiating(
         "outside",
         None,
-        stop.event.node,
+        str(node) if node else None,
         f"the run was stopped by {stop.why} while it was making progress",
         "strong",
     )

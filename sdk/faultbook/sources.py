@@ -291,7 +291,7 @@ _KINDS_BY_HEAD: tuple[tuple[SourceKind, re.Pattern[bytes]], ...] = (
     ("metrics", lazy.regex_bytes(rb'\s*\{(?s:.)*"(?:log_history|best_model_checkpoint|best_global_step)"')),
     ("kernel", lazy.regex_bytes(rb"(?:<\d+>)?\[ *\d+\.\d{6}\] ")),
     ("scheduler", lazy.regex_bytes(rb"\s*(?:JobID(?:Raw)?[ |]|JobId=\d|LAST SEEN +TYPE|NAME +READY +STATUS)")),
-    ("stacks", lazy.regex_bytes(rb"Process \d+: .*\r?\nPython v\d")),
+    ("stacks", lazy.regex_bytes(rb"Process \d+: .*\r?\nPython v\d|pid \d+ rank \S+ argv ")),
     ("gpu", lazy.regex_bytes(rb"\s*=+ ?NVSMI LOG ?=+|\s*(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [\d :]+\r?\n)?\+-+\+\r?\n\| NVIDIA-SMI")),
 )
 _JSON_TEXT = lazy.regex_bytes(rb'"(?:message|log|msg|text|body|line|event)"\s*:\s*"', re.I)

@@ -83,5 +83,6 @@ def test_a_log_cannot_drive_the_terminal():
 
 
 def test_exit_codes():
-    codes = {v: Diagnosis(verdict=v, summary="").exit_code for v in ("diagnosed", "unrecognised", "inconclusive", "stopped", "healthy")}
+    verdicts = ("diagnosed", "unrecognised", "inconclusive", "stopped", "healthy")
+    codes = {v: Diagnosis(verdict=v, summary="").exit_code for v in verdicts}
     assert codes == {"diagnosed": 1, "unrecognised": 3, "inconclusive": 3, "stopped": 4, "healthy": 0}
