@@ -206,6 +206,16 @@ def test_preemption_of_a_healthy_job_is_outside() -> None:
     assert found.stopped == "preemption"
 
 
+def test_after_a_node_failure_the_named_node_is_blamed_and_not_the_survivor_that_prints() -> None:
+    cancelled = "slurmstepd: error: *** STEP 88.0 ON node-0 CANCELLED AT 2026-04-23T12:01:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n"
+    found = of_text(moving(60) + "srun: error: Node failure on node-7\n" + cancelled)
+    assert found.initiating is not None
+    assert (found.initiating.scope, found.initiating.node) == ("outside", "node-7")
+    alone = of_text(moving(60) + cancelled)
+    assert alone.initiating is not None
+    assert (alone.initiating.scope, alone.initiating.node) == ("outside", None)
+
+
 def test_in_two_appended_attempts_the_first_one_counts() -> None:
     first = "".join(banner(r, pid=500 + r) for r in range(4)) + steps(0, 3) + raised(1, "ValueError: bad record 9")
     first += lost(0) + lost(2) + sigterm(0, 2, 3) + failed(1, 1)
