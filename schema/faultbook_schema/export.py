@@ -13,8 +13,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from faultbook import catalog, model
 from pydantic import TypeAdapter
+
+from faultbook import catalog, model
 
 from .commands import find_kb
 from .models import ENTRY

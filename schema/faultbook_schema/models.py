@@ -12,7 +12,6 @@ from datetime import date
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from faultbook.signatures import Signature
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -25,6 +24,8 @@ from pydantic import (
     ValidationInfo,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from faultbook.signatures import Signature
 
 from .taxonomy import Taxonomy
 

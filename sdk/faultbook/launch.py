@@ -82,6 +82,7 @@ def run(
     result.seconds = round(time.monotonic() - started, 3)
     if result.code != 0 and result.diagnosis is None:
         result.diagnosis = _diagnose(folder)
+        _write_diagnosis(result)
         report(result.diagnosis)
     _write(folder, command, result)
     return result
@@ -184,6 +185,7 @@ def _attend(
         say(f"no output for {silent:.0f} s: saving evidence to {result.folder}")
         result.notes += save_evidence(process.pid, result.folder)
         result.diagnosis = _diagnose(result.folder, silent)
+        _write_diagnosis(result)
         report(result.diagnosis)
         if stop_on_hang:
             say("stopping the job (--stop-on-hang)")
@@ -264,5 +266,8 @@ def _write(folder: Path, command: Sequence[str], result: Run) -> None:
         "python": sys.version.split()[0],
     }
     (folder / "run.json").write_text(json.dumps(facts, indent=2) + "\n")
-    if result.diagnosis is not None:
-        (folder / "diagnosis.json").write_text(json.dumps(result.diagnosis.to_dict(), indent=2) + "\n")
+
+
+def _write_diagnosis(result: Run) -> None:
+    assert result.diagnosis is not None
+    (result.folder / "diagnosis.json").write_text(json.dumps(result.diagnosis.to_dict(), indent=2) + "\n")

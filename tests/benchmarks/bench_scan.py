@@ -23,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from faultbook.model import Source
 from faultbook.portable import compile_pattern
 from faultbook.scan import Scanner

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from faultbook_repro.core.runner import Runner
-from faultbook_repro.core.spec import load_spec
 
 from faultbook import diagnose
+from faultbook_repro.core.runner import Runner
+from faultbook_repro.core.spec import load_spec
 
 HANGS = ("fsdp-divergent-parameter-init-hang", "moe-pipeline-stage-asymmetry-hang")
 pytestmark = pytest.mark.repro

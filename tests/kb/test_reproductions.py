@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from faultbook_repro import Runner
 from faultbook_repro.core.entry import Entry, find_kb, load_entry
 from faultbook_repro.core.runner import cuda_missing

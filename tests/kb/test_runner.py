@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from faultbook_repro import Outcome, Runner
 from faultbook_repro.core.records import merge
 from faultbook_repro.core.runner import RunnerError

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from entries import REPRO, write_entry
+
 from faultbook_repro import Runner, proofs
 from faultbook_repro.commands import verify
 from faultbook_repro.core.entry import load_entry

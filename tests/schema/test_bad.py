@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from faultbook_schema.loader import load_kb
 from faultbook_schema.problems import CODES
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from faultbook import catalog
 from faultbook.catalog import CatalogError, load_catalog, refresh
 from faultbook.signatures import LogSignature

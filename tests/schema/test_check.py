@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from faultbook.signatures import LogSignature, Pattern, Ranks
 from faultbook_schema import commands
 from faultbook_schema.check import check

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from faultbook.signatures import signature_from_dict, to_dict
 from faultbook_schema.compiler import shortened, write_catalogue
 from faultbook_schema.digest import entry_digest, proof_digest, source_digest

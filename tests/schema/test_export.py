@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import jsonschema
 import pytest
+
 from faultbook import model, signatures
 from faultbook_schema import yaml_nodes
 from faultbook_schema.compiler import write_catalogue

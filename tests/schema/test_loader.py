@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from faultbook_schema import links, yaml_nodes
 from faultbook_schema.loader import load_entry, load_kb
 from faultbook_schema.models import KINDS
 from faultbook_schema.taxonomy import load_taxonomy
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 CAUSE = "data/batch-without-targets/entry.yaml"
 HUB = "numerics/loss-not-finite/entry.yaml"

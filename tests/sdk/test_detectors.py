@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from faultbook.detectors import DETECTORS, evaluate, evaluate_signature
 from faultbook.metrics import read_series, role_of
 from faultbook.model import Series
 from faultbook.signatures import MetricSignature, Predicate, Test
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 NAN, INF = math.nan, math.inf
 

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from faultbook.detectors import benign, curve_findings, curve_leads
 from faultbook.metrics import read_series, role_of
 from faultbook.model import Series
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 NAN, INF = math.nan, math.inf
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from faultbook.elastic import pid_ranks, read_error_file, read_summaries
 from faultbook.exceptions import Text
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pytest
+
 from faultbook import events, literals, portable
 from faultbook.events import EVENT_PATTERNS
 from faultbook.model import Hit, Line

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from faultbook.exceptions import Raised, Text, classify, is_communication
 from faultbook.tracebacks import from_callstack, read
 

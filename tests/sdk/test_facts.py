@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from faultbook import fact_lines, facts, incident, sources
 from faultbook.signatures import Pattern
 

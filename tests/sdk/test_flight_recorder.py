@@ -10,6 +10,7 @@ import pickle
 from typing import Any
 
 import pytest
+
 from faultbook.flight_recorder import Dump, DumpError, analyse, global_ranks, load, minority
 
 

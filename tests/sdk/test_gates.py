@@ -6,9 +6,10 @@ import threading
 from importlib.util import find_spec
 
 import pytest
-from faultbook.gates import choose_gate
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from faultbook.gates import choose_gate
 
 PACKAGES = {"python": None, "hyperscan": "hyperscan", "ahocorasick": "ahocorasick_rs"}
 INSTALLED = [name for name, package in PACKAGES.items() if package is None or find_spec(package)]

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from faultbook import incident, reading, sources
 from faultbook.incident import Incident
 

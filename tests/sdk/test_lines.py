@@ -10,12 +10,13 @@ from calendar import timegm
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from faultbook.lines import elapsed, parse, split_glued, strip_ansi
 from faultbook.model import Line
 from faultbook.prefixes import FACTS, PREFIXES
 from faultbook.rankmap import rank_map, task_list, task_ranks
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 ESC = "\x1b"
 JUNE6 = (31 + 29 + 31 + 30 + 31 + 5) * 86400.0  # on a leap year's calendar

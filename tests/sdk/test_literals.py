@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from faultbook.literals import required_literals, verify_anchors
-from faultbook.portable import problems
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from faultbook.literals import required_literals, verify_anchors
+from faultbook.portable import problems
 
 CORPUS = (
     r"CUDA out of memory",

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from faultbook.masking import Pseudonyms, mask_secrets
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from faultbook.masking import Pseudonyms, mask_secrets
 
 HEX40 = "0123456789abcdef0123456789abcdef01234567"
 SECRETS = [

@@ -7,13 +7,14 @@ import math
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from faultbook import metrics
 from faultbook.lines import parse
 from faultbook.metrics import has_table, read_series, role_of, series_from_file, step_of
 from faultbook.model import Series
 from faultbook.rankmap import rank_map
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def read(lines: list[str], **options: object) -> list[Series]:

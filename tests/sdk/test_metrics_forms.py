@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from faultbook.metrics import METRIC_HINTS, may_be_metric, read_series
 from faultbook.model import Series
 

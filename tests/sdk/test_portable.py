@@ -8,10 +8,11 @@ import re
 import time
 
 import pytest
-from faultbook.portable import WINDOW, compile_pattern, problems, to_javascript, to_re2, window
-from faultbook.signatures import Pattern
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from faultbook.portable import WINDOW, compile_pattern, problems, to_javascript, to_re2, window
+from faultbook.signatures import Pattern
 
 CORPUS = (
     r"CUDA out of memory\. Tried to allocate (?P<size>\d+(?:\.\d+)? [KMG]iB)",

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pytest
+
 from faultbook import attribution, progress
 from faultbook.model import Source
 

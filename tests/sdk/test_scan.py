@@ -11,11 +11,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from faultbook.model import Hit, Scanned, Source
 from faultbook.scan import Scanner, records, scan_files, windows
 from faultbook.signatures import Pattern
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 OOM = Pattern(pattern=r"CUDA out of memory")
 WATCHDOG = Pattern(pattern=r"Watchdog caught collective operation timeout")

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from faultbook import streams
 from faultbook.model import Source
 from faultbook.sources import SourceError, discover, natural_key, open_stream

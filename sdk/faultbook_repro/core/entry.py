@@ -79,8 +79,9 @@ def _recorded(slug: str, data: dict[str, Any]) -> tuple[tuple[str, tuple[str, ..
 
 def _signatures(slug: str, data: dict[str, Any]) -> tuple[Signature, ...]:
     """With the schema's own types, so that a number written `1e9` is one here as well."""
-    from faultbook_schema.models import TaggedSignature
     from pydantic import TypeAdapter, ValidationError
+
+    from faultbook_schema.models import TaggedSignature
 
     adapter: TypeAdapter[Signature] = TypeAdapter(TaggedSignature)
     found = []

@@ -71,8 +71,9 @@ def load_spec(target: Path | str) -> Spec:
 
 def make_spec(path: Path, slug: str, settings: dict[str, Any]) -> Spec:
     """`settings` is the entry's `repro:` field; the schema's own model checks it."""
-    from faultbook_schema.models import Repro
     from pydantic import ValidationError
+
+    from faultbook_schema.models import Repro
 
     try:
         checked = Repro.model_validate({"mode": "real", **settings}).model_dump(exclude_none=True)
