@@ -36,8 +36,8 @@ def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder, with_pip=False)
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
     subprocess.run(
-        [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index", "--no-deps"]
-        + ["--only-binary", ":all:", str(wheel)],
+        [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+        + ["--no-index", "--no-deps", "--only-binary", ":all:", str(wheel)],  # noqa: RUF005
         check=True,
         timeout=120,
     )
@@ -59,7 +59,8 @@ def test_the_wheel_carries_the_catalogue_and_no_test_or_kb_source(wheel: Path):
 
 
 def test_nothing_else_is_installed(clean: Path):
-    code = "import importlib.util as u; print([n for n in ('rich', 'hyperscan', 'ahocorasick_rs', 'yaml', 'torch') if u.find_spec(n)])"
+    wanted = ("rich", "hyperscan", "ahocorasick_rs", "yaml", "torch")
+    code = f"import importlib.util as u; print([n for n in {wanted} if u.find_spec(n)])"
     done = subprocess.run([str(clean), "-I", "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]"
 
