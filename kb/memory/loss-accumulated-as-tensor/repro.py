@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 VARIANTS = ("evaluation", "training")
-STEPS = {"evaluation": 90, "training": 300}
+STEPS = {"evaluation": 90, "training": 180}
 DEPTH = {"evaluation": 4, "training": 60}
 WIDTH, BATCH, CLASSES = 128, {"evaluation": 256, "training": 32}, 10
 
