@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from . import curves, detectors, disclosure, facts, matching, ranking, sources
+from . import curves, detectors, disclosure, facts, lazy, matching, progress, ranking, sources
+from .attribution import Record
 from .catalog import Catalog, load_catalog
 from .curves import CurveFinding
 from .examine import Examined, examine
@@ -92,11 +93,11 @@ def conclude(seen: Examined, explaining: Sequence[Candidate], harmless: Sequence
     findings = [_in_words(f, incident.initiating, incident.hung or incident.stopped) for f in findings]
     verdict = _verdict(seen, explaining, abnormal)
     if verdict == "stopped":
-        findings = _as_stopped(harmless, findings, names)
+        findings = _as_stopped(harmless, explaining, findings, names)
     elif not findings or verdict in ("healthy", "inconclusive"):
         findings = [*findings, *(ranking.finding(c, "contributing", 0.9, None, names, URL) for c in harmless)]
     initiating = None if verdict == "healthy" or _single(seen) else incident.initiating
-    first = incident.first_abnormal or _first_bend(abnormal, seen)
+    first = incident.first_abnormal or _bare_exception(seen) or _first_bend(abnormal, seen)
     return Diagnosis(
         verdict=verdict,
         summary=_summary(verdict, findings, initiating, first),
@@ -146,8 +147,7 @@ def _verdict(seen: Examined, explaining: Sequence[Candidate], abnormal: Sequence
         return "diagnosed"
     if incident.initiating is not None:
         return "unrecognised"
-    certain = [a for a in abnormal if a.certain]
-    if certain:
+    if any(a.certain for a in abnormal) or _bare_exception(seen):
         return "unrecognised"
     if explaining and not incident.completed:
         return "diagnosed"
@@ -156,13 +156,38 @@ def _verdict(seen: Examined, explaining: Sequence[Candidate], abnormal: Sequence
     return "inconclusive"
 
 
-def _as_stopped(harmless: Sequence[Candidate], findings: Sequence[Finding], names: dict[int, str]) -> list[Finding]:
-    """What ended the run comes first; what only followed the stop comes after it."""
-    first = [
-        ranking.finding(c, "primary" if n == 0 else "contributing", 0.9, None, names, URL) for n, c in enumerate(harmless)
-    ]
-    rest = [replace(f, role="collateral") if first else f for f in findings]
-    return [*first, *rest]
+def _as_stopped(
+    harmless: Sequence[Candidate], explaining: Sequence[Candidate], findings: Sequence[Finding], names: dict[int, str]
+) -> list[Finding]:
+    """What ended the run comes first: a scheduler's or user's entry. What only followed the stop is collateral,
+    and what is known to be harmless is mentioned behind."""
+    ended = sorted((c for c in harmless if c.entry["category"] == "scheduler"), key=lambda c: c.best.place, reverse=True)
+    causes = {c.slug for c in explaining if c.order == 0 and c.entry["category"] == "scheduler"}
+    first = [f for f in findings if f.entry in causes]
+    first += [ranking.finding(c, "primary", 0.9, None, names, URL) for c in ended]
+    rest = [replace(f, role="collateral") for f in findings if f.entry not in causes]
+    rest += [ranking.finding(c, "contributing", 0.9, None, names, URL) for c in harmless if c not in ended]
+    return [replace(f, role="primary" if n == 0 else "contributing") for n, f in enumerate(first)] + rest
+
+
+_EXCEPTION = lazy.regex(r"^(?:E {2,})?(?:[A-Za-z_]\w*\.){0,6}[A-Z]\w*(?:Error|Exception|Interrupt)(?:: \S|$)")
+_AFTER = 400
+"""Records from the end in which a bare exception counts: further up the run went on after it."""
+
+
+def _bare_exception(seen: Examined) -> dict[str, Any] | None:
+    """An exception line without its traceback (cut excerpts have it), after which nothing moved any more."""
+    if seen.incident.completed or seen.incident.initiating is not None:
+        return None
+    found: Record | None = None
+    for record in seen.records[-_AFTER:]:
+        if _EXCEPTION.match(record.body):
+            found = found or record
+        elif found is not None and progress.step_of(record.body) is not None:
+            found = None
+    if found is None:
+        return None
+    return {"file": seen.name(found.source), "line": found.line, "rank": found.rank, "text": found.body}
 
 
 def _first_bend(abnormal: Sequence[CurveFinding], seen: Examined) -> dict[str, Any] | None:
