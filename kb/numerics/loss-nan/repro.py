@@ -50,7 +50,7 @@ class Classifier(nn.Module):
 
 def run(ctx):
     torch.manual_seed(ctx.seed)
-    ctx.workload(steps=STEPS, batch=BATCH, width=WIDTH, classes=CLASSES)
+    ctx.workload(steps=STEPS, batch=BATCH, width=WIDTH, classes=CLASSES, bad_step=BAD_STEP)
     setting = {"lr": 0.5, "drop_nonfinite_rows": False, "dtype": torch.float32}
     setting |= (REPAIRS if ctx.fixed else FAULTS)[ctx.variant]
     size = 60.0 if ctx.variant == "half" else 1.0  # a row's energy is then 115,000; float16 ends at 65,504
