@@ -36,7 +36,7 @@ def clip_and_step_if_finite(model: nn.Module, optimizer: torch.optim.Optimizer) 
 
 def run(ctx):
     torch.manual_seed(ctx.seed)
-    ctx.workload(steps=STEPS, batch=BATCH, width=WIDTH)
+    ctx.workload(steps=STEPS, batch=BATCH, width=WIDTH, bad_step=BAD_STEP)
     generator = torch.Generator().manual_seed(ctx.seed + 1)
     truth = torch.randn(WIDTH, WIDTH, generator=generator) / 4
     update = clip_and_step_if_finite if ctx.fixed else clip_and_step
