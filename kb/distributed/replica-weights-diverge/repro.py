@@ -48,7 +48,7 @@ def evaluate_a_copy(model: nn.Module, ema: dict[str, torch.Tensor]) -> None:
 
 
 def run(ctx):
-    ctx.workload(steps=STEPS, batch=BATCH, width=WIDTH, classes=CLASSES)
+    ctx.workload(steps=STEPS, batch=BATCH, width=WIDTH, classes=CLASSES, eval_step=EVAL_STEP)
     seed = ctx.seed + (ctx.rank if ctx.variant == "start" else 0)
     model = (build_and_broadcast if ctx.fixed else build)(seed, ctx.device)
     truth = torch.randn(WIDTH, CLASSES, generator=torch.Generator().manual_seed(ctx.seed + 100))
