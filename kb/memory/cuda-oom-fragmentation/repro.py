@@ -8,6 +8,7 @@ to the driver nor serve a request of its full size.
 """
 
 import bisect
+import os
 import weakref
 
 import torch
@@ -24,16 +25,16 @@ TOTAL = 4096 * MIB
 
 
 # region broken
-def environment() -> dict[str, str]:
+def configure() -> None:
     """The allocator as it comes: one segment from the driver per large request."""
-    return {}
+    os.environ.pop("PYTORCH_CUDA_ALLOC_CONF", None)
 # endregion
 
 
 # region fixed
-def environment_expandable() -> dict[str, str]:
-    """Segments that grow and shrink page by page; set before the first CUDA allocation."""
-    return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+def configure_expandable() -> None:
+    """Segments that grow and shrink page by page; call before the first CUDA allocation."""
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
 # endregion
 
 
@@ -233,8 +234,8 @@ class Model(nn.Module):
 
 def run(ctx):
     ctx.workload(steps=len(LENGTHS), lengths=LENGTHS, batch=BATCH, width=WIDTH, layers=LAYERS, total=TOTAL)
-    settings = environment_expandable() if ctx.fixed else environment()
-    expandable = "expandable_segments:True" in settings.get("PYTORCH_CUDA_ALLOC_CONF", "")
+    configure_expandable() if ctx.fixed else configure()
+    expandable = "expandable_segments:True" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
     generator = torch.Generator().manual_seed(ctx.seed)
     allocator, losses = Allocator(TOTAL, expandable), []
     with Card(allocator):

@@ -20,25 +20,25 @@ SEGMENT = 9 * MIB  # NCCL's are 5.9 to 9.6 MB each
 
 
 # region broken
-def container_options() -> dict[str, str]:
-    """docker run --gpus all image: /dev/shm has Docker's default of 64 MiB."""
-    return {}
+def container() -> str:
+    """/dev/shm has Docker's default of 64 MiB, whatever the host has."""
+    return "docker run --gpus all IMAGE torchrun --nproc-per-node 2 train.py"
 # endregion
 
 
 # region fixed
-def container_options_large() -> dict[str, str]:
-    """docker run --gpus all --shm-size=1g image"""
-    return {"shm-size": "1g"}
+def container_with_room() -> str:
+    """Room for all segments of a node; --ipc=host would give the host's /dev/shm."""
+    return "docker run --gpus all --shm-size=8g IMAGE torchrun --nproc-per-node 2 train.py"
 # endregion
 
 
 class Shm:
     """Stand-in for the tmpfs at /dev/shm: a folder, and a capacity shared by all who write there."""
 
-    def __init__(self, folder: str, options: dict[str, str]) -> None:
+    def __init__(self, folder: str, command: str) -> None:
         self.folder = folder
-        self.capacity = 1024 * MIB if options.get("shm-size") == "1g" else 64 * MIB
+        self.capacity = 8192 * MIB if "--shm-size=8g" in command else 64 * MIB
 
     def segment(self, name: str, used: int) -> mmap.mmap:
         """ftruncate promises the size without taking the pages; only the write would."""
@@ -59,9 +59,9 @@ def start(rank: int, *arguments) -> None:
     thread.join()
 
 
-def train(rank: int, folder: str, options: dict[str, str], done: str) -> None:
+def train(rank: int, folder: str, command: str, done: str) -> None:
     print(f"[rank{rank}]: {CHANNELS} channels of {SEGMENT // MIB} MiB", flush=True)
-    shm = Shm(folder, options)
+    shm = Shm(folder, command)
     weight, gradient = torch.zeros(1), torch.zeros(1)
     # Segments are made in turn by the ranks, so number k of rank r is the (k * RANKS + r)-th in /dev/shm.
     segments = [shm.segment(f"nccl-{rank}-{k}", (k * RANKS + rank) * SEGMENT) for k in range(CHANNELS)]
@@ -77,12 +77,12 @@ def train(rank: int, folder: str, options: dict[str, str], done: str) -> None:
 
 def run(ctx):
     ctx.workload(ranks=RANKS, steps=STEPS, channels=CHANNELS, segment=SEGMENT)
-    options = container_options_large() if ctx.fixed else container_options()
+    command = container_with_room() if ctx.fixed else container()
     folder = ctx.tmp / "shm"
     folder.mkdir()
     done = str(ctx.tmp / "done")
     try:
-        mp.start_processes(start, (str(folder), options, done), nprocs=RANKS, start_method="fork")
+        mp.start_processes(start, (str(folder), command, done), nprocs=RANKS, start_method="fork")
     finally:
         finished = [open(f"{done}.{r}").read() for r in range(RANKS) if os.path.exists(f"{done}.{r}")]
         ctx.result(finished=len(finished), losses=[float(loss) for loss in finished])
