@@ -181,6 +181,13 @@ def test_a_bare_exception_line_counts_only_under_torchs_prefix() -> None:
     assert found.kind == "own"
 
 
+def test_a_bare_warning_is_no_exception() -> None:
+    """DDP prints it as `[rank0]:[W1130 … reducer.cpp:1529] Warning: …` in runs that complete."""
+    line = "Warning: find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters"
+    assert read([Text(1, line, hooked=True)]) == []
+    assert [r.cause.type for r in read([Text(1, "ValueError: bad record 9", hooked=True)])] == ["ValueError"]
+
+
 @pytest.mark.parametrize("name", ["utils.data.ShardIntegrityError", "__main__.read.<locals>.CorruptShard", "CorruptShard", "job.Stop"])
 def test_types_of_any_name(name: str) -> None:
     (found,) = of(PLAIN.replace("RuntimeError: stack", f"{name}: stack"))
