@@ -12,6 +12,7 @@ from .attribution import Record
 from .catalog import Catalog, load_catalog
 from .curves import CurveFinding
 from .examine import Examined, examine
+from .incident import Incident
 from .model import Diagnosis, Finding, Initiating, Verdict
 from .ranking import Candidate, Match
 from .signatures import LogSignature
@@ -141,7 +142,8 @@ def _curves(seen: Examined) -> list[CurveFinding]:
 def _verdict(seen: Examined, explaining: Sequence[Candidate], abnormal: Sequence[CurveFinding]) -> Verdict:
     incident = seen.incident
     strong = [c for c in explaining if not c.recovered and (c.order == 0 or (c.order == 1 and incident.initiating is not None))]
-    if incident.stopped and not incident.hung and not any(c.order == 0 and not c.elsewhere for c in strong):
+    faults = [c for c in strong if c.order == 0 and not c.elsewhere and not _names_the_stop(c, incident)]
+    if incident.stopped and not incident.hung and not faults:
         return "stopped"
     if strong:
         return "diagnosed"
@@ -154,6 +156,12 @@ def _verdict(seen: Examined, explaining: Sequence[Candidate], abnormal: Sequence
     if incident.completed:
         return "healthy"
     return "inconclusive"
+
+
+def _names_the_stop(candidate: Candidate, incident: Incident) -> bool:
+    """An entry such as a preemption is a cause, and its line is the end from outside itself, not another fault."""
+    stops = {(e.source, e.line) for e in incident.events if e.kind in progress.STOPS}
+    return all((o.source, o.line) in stops for o in candidate.best.evidence)
 
 
 def _as_stopped(
