@@ -7,9 +7,8 @@ It is data: one scan finds these patterns together with the catalogue's signatur
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from .signatures import Pattern, Role
+from .values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +236,8 @@ _OUTSIDE = (
     _event("interrupt_caught", "confirmation", "Detected KeyboardInterrupt", r"Detected KeyboardInterrupt"),
     _event("killed_line", "confirmation", "Killed", r"(?:^\s*Killed\s*$|: line \d{1,6}: +\d{1,9} Killed\b)"),
     _event("signal_received", "confirmation", ("received SIG", "caught SIG", "got SIG"),
-           r"(?:received SIG|caught SIG|got SIG)(?P<signal>[A-Z]{2,6})\b", (), True),
+           # Only signals that ask to stop: "Caught signal 7 (Bus error" is a crash handler's line.
+           r"(?:received SIG|caught SIG|got SIG)(?P<signal>TERM|INT|HUP|QUIT|USR[12]|XCPU|CONT|KILL)\b", (), True),
 )
 # fmt: on
 

@@ -82,6 +82,15 @@ def test_ordinary_lines_are_no_events(text: str) -> None:
     assert [EVENT_PATTERNS[i].kind for i, _ in events.matches(text)] == []
 
 
+@pytest.mark.parametrize(("text", "stops"), [
+    ("trainer received SIGTERM, saving", True), ("Caught SIGUSR1", True),
+    ("[8d6bf97c3bf4:3039 :0:3095] Caught signal 7 (Bus error: nonexistent physical address)", False),
+    ("Caught SIGSEGV", False),
+])
+def test_only_signals_that_ask_to_stop_are_stops(text: str, stops: bool) -> None:
+    assert ("signal_received" in {EVENT_PATTERNS[i].kind for i, _ in events.matches(text)}) is stops
+
+
 def test_overflow_search_of_a_loss_scaler_is_no_failure() -> None:
     kinds = {EVENT_PATTERNS[i].kind for i, _ in events.matches(
         "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768")}
