@@ -29,7 +29,7 @@ def write(state, path, step):
 
 # region broken
 def save(state, path, step):
-    print(f"Saving checkpoint to {path.name}", flush=True)
+    print(f"writing checkpoint {path.name}", flush=True)
     write(state, path, step)
     return None
 # endregion
@@ -37,7 +37,7 @@ def save(state, path, step):
 
 # region fixed
 def save_in_background(state, path, step):
-    print(f"Saving checkpoint to {path.name}", flush=True)
+    print(f"writing checkpoint {path.name}", flush=True)
     frozen = copy.deepcopy(state)  # the optimizer will change the originals meanwhile
     writer = threading.Thread(target=write, args=(frozen, path, step))
     writer.start()
