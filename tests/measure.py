@@ -106,8 +106,9 @@ def page(n: dict[str, Any]) -> Iterator[str]:
     if "mutants" in n:
         m = n["mutants"]
         yield from ["", "## Proofs and mutants", ""]
-        yield "`faultbook verify --all --mutate` runs both halves of every entry, then breaks the knowledge on purpose: fix reverted, logs"
-        yield "swapped, a required literal removed, the fixed workload shrunk, a metric predicate inverted. Every mutant must die."
+        yield "`faultbook verify --all --mutate` runs both halves of every entry, then breaks the knowledge on purpose: fix"
+        yield "reverted, logs swapped, a required literal removed, the fixed workload shrunk, a metric predicate inverted."
+        yield "Every mutant must die."
         yield ""
         yield "| | |\n|---|---|"
         for mode, count in sorted(m["proven"].items()):
