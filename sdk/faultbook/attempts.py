@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from . import lazy
 from .attribution import Record
+from .values import replace
 
 _RESTART = lazy.regex(r"Worker group \w+\. \d+/\d+ attempts left; will restart worker group")
 _BANNER = lazy.regex(

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from . import lazy, lines
 from .model import Line, Source
 from .sources import open_stream
+from .values import dataclass, field, replace
 
 Writer = tuple[int, "int | None", "int | None", "int | None", "str | None"]
 """(source, rank, local rank, task, host): who printed a line, as far as its prefix tells."""

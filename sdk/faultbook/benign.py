@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from .curves import JUDGED
 from .model import Series
 from .series import select_role, show, where
+from .values import dataclass
 
 CHANCE_MARGIN = 0.02
 """How near to ln(classes) counts as chance level."""

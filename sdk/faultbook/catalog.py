@@ -13,11 +13,11 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from .signatures import Signature, signature_from_dict
+from .values import dataclass
 
 SIGNATURES_SCHEMA = "faultbook.signatures/1"
 CATALOGUE_SCHEMA = "faultbook.catalogue/1"

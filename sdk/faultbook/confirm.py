@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from . import lazy
 from .portable import WINDOW, compile_pattern, has_anchor, window
 from .signatures import Pattern
+from .values import dataclass
 
 Text = bytes | bytearray
 

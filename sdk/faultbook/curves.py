@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
 from .metric_names import fold
 from .model import Series
 from .series import select_role, show, where
+from .values import dataclass
 
 CurveKind = Literal["nonfinite", "diverged", "scale_collapse", "loss_left_out", "nan_counter", "overfitting"]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
@@ -20,6 +19,7 @@ from .model import Series
 from .rank_detectors import missing, rank_differs, rank_ratio
 from .series import Firing, earliest, fire, first_run, robust_z, select, show, smooth, where
 from .signatures import MetricSignature, Predicate
+from .values import dataclass
 
 __all__ = [
     "BETWEEN_RANKS",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from . import curves, detectors, disclosure, facts, lazy, matching, progress, ranking, sources
@@ -16,6 +15,7 @@ from .incident import Incident
 from .model import Diagnosis, Finding, Initiating, Verdict
 from .ranking import Candidate, Match
 from .signatures import LogSignature
+from .values import replace
 
 URL = "https://faultbook.github.io/entries/{slug}/"
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 
 from . import lazy
 from .exceptions import Raised, Text
 from .tracebacks import from_callstack
+from .values import dataclass, replace
 
 MAX_ERROR_FILE = 4 << 20
 

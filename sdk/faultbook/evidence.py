@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from . import elastic, events, exceptions, lazy, tracebacks
 from . import progress as progress_of
@@ -17,6 +16,7 @@ from .elastic import ErrorFile, Summary
 from .exceptions import Raised, Text
 from .flight_recorder import FlightRecorderFinding
 from .model import Event, Source
+from .values import dataclass, field, replace
 
 _SIGNALS = {
     "Killed": -9,

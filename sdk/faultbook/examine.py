@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from . import attribution, events, fact_lines, facts, incident, metrics, scan
 from .attribution import Record
@@ -16,6 +15,7 @@ from .incident import Incident
 from .matching import Key, Observation, key_of
 from .model import Scanned, Series, Source
 from .signatures import LogSignature, Pattern, Signature
+from .values import dataclass, field
 
 WHOLE = 4 << 20
 """Bytes of all log inputs together up to which every line is parsed."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from . import lazy
+from .values import dataclass
 
 Kind = Literal["own", "communication", "interrupt", "launcher", "launcher_fault", "pair", "fatal", "cut", "stack"]
 """own: this process did something wrong. communication: it only lost, or waited for, others.

@@ -14,8 +14,9 @@ import pickle
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from .values import dataclass
 
 MAX_DUMP = 256 << 20
 _ALLOWED = {

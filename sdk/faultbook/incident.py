@@ -7,7 +7,6 @@ records. The decision itself is the ordered list in `rules`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import attempts, attribution, elastic, evidence, flight_recorder, incident_view, reading, rules, rules_fault, stacks
@@ -20,6 +19,7 @@ from .flight_recorder import Dump, FlightRecorderFinding
 from .model import Event, Initiating, Source
 from .sources import SourceError, open_stream
 from .stops import judge_stop
+from .values import dataclass, field, replace
 
 Texts = Callable[[Source], Iterable[tuple[int, str]]]
 """(line number, text) of a source."""

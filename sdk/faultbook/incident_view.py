@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from . import rules
 from .case_facts import listed, lost
 from .evidence import Case
 from .model import Event, Initiating
+from .values import replace
 
 
 def next_evidence(case: Case, answer: Initiating | None) -> tuple[str, ...]:

@@ -17,11 +17,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from .model import Diagnosis
+from .values import dataclass, field
 
 HOOK = Path(__file__).parent / "_hook"
 GRACE = 1.5

@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from .portable import members, parse, sre
+from .values import dataclass
 
 SHORTEST = 4
 """Shorter literals hit too many lines to be worth looking for."""

@@ -6,7 +6,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from . import detectors, metric_names
@@ -14,6 +13,7 @@ from .catalog import Catalog, load_catalog
 from .diagnosis import diagnose
 from .model import Diagnosis, Series
 from .signatures import MetricSignature
+from .values import dataclass, replace
 
 BUSY_SHARE = 0.2
 """Looking may take at most this share of the time, however large the logs have grown."""

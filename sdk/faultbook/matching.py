@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from . import lazy
 from .portable import compile_pattern
 from .signatures import Comparison, LogSignature, Pattern, Ranks
+from .values import dataclass, field
 
 Key = tuple[str, bool]
 """A pattern's identity for the scan: text and case flag; equal patterns are scanned once."""

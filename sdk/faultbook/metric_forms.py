@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from . import lazy
 from .metric_names import Name, read_name, role_of
+from .values import dataclass, field
 
 _DECIMAL = r"(?:(?:\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,40})(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,5})?"
 _WORD_NUMBER = r"(?:nan|NaN|NAN|Nan|inf|Inf|INF|infinity|Infinity)"

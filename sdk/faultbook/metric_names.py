@@ -8,10 +8,10 @@ good; a name without a role has no direction, and no rule of the engine calls it
 # ruff: noqa: SIM905  (word lists read better as text)
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from . import lazy
+from .values import dataclass
 
 _SEPARATORS = lazy.regex(r"[^a-z0-9%]+")
 _CAMEL = lazy.regex(r"(?<=[a-z])(?=[A-Z][a-z])")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from .metric_forms import Record
 from .metric_names import Name
 from .model import Series
+from .values import dataclass
 
 MAX_SERIES = 4000
 """More names than this in one source are not metrics; further ones are left out."""

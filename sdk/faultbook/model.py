@@ -7,12 +7,11 @@ can be used and tested alone. Ranks are always *global* unless the name says els
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .signatures import Role
+from .values import dataclass, field, names
 
 SourceKind = Literal[
     "log",              # free text
@@ -221,8 +220,8 @@ class Diagnosis:
 
 
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if fields := names(value):
+        return {name: _plain(getattr(value, name)) for name in fields}
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (tuple, list)):

@@ -13,9 +13,9 @@ constant amount on any input.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from . import lazy
+from .values import dataclass
 
 LEVELS = r"DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|NOTICE|TRACE|SUCCESS"
 HOST = r"[A-Za-z0-9][\w.\-]{0,63}"

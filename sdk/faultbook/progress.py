@@ -6,12 +6,12 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median
 
 from . import lazy
 from .attribution import Record
 from .model import Event
+from .values import dataclass, field
 
 _STEP = lazy.regex(
     r"(?:(?:\b(?:global_?step|step|iter|iteration|it|batch|update|num_updates)\b[ :=#\[(]{1,3}|\bcompleted step: )"

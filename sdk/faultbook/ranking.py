@@ -11,7 +11,6 @@ The primary is not the loudest line. Order of preference:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from .catalog import Catalog, Entry
@@ -19,6 +18,7 @@ from .detectors import MetricMatch
 from .matching import LogMatch, Observation
 from .model import Evidence, Finding, Initiating
 from .signatures import MetricSignature, Role, Signature
+from .values import dataclass
 
 ROLE_ORDER: Mapping[Role, int] = {"root": 0, "confirmation": 0, "cascade": 1, "teardown": 2, "advice": 3, "noise": 3}
 SAME_EVENT = 60

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 from . import lazy
 from .lines import MESSAGE, parse, strip_ansi
 from .model import Line
+from .values import dataclass, field
 
 TaskMeaning = Literal["rank", "node"]
 

@@ -12,11 +12,11 @@ import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .model import Diagnosis
+from .values import dataclass, field
 
 Case = Mapping[str, Any]
 BUCKETS = (0.0, 0.5, 0.7, 0.8, 0.9, 1.01)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from .metric_names import fold
 from .model import Series
 from .signatures import Predicate
+from .values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The signature grammar: what an entry may say about logs and metrics.
 
-Plain frozen dataclasses, defined here once. `faultbook_schema` validates YAML into
+Plain frozen dataclasses, defined here once (see `values`). `faultbook_schema` validates YAML into
 them with pydantic (through the plain `__pydantic_config__` attribute, so nothing
 is imported here) and exports their JSON Schema; the engine reads them from the
 compiled catalogue with `signature_from_dict`.
@@ -8,12 +8,9 @@ compiled catalogue with `signature_from_dict`.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import types
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal
+
+from .values import dataclass, defaults, names
 
 Role = Literal["root", "cascade", "teardown", "confirmation", "advice", "noise"]
 """root: can start a failure by itself. cascade: the same fault seen by a neighbour.
@@ -168,44 +165,30 @@ Signature = LogSignature | MetricSignature
 
 def signature_from_dict(data: dict[str, Any]) -> Signature:
     """Builds a signature from compiled JSON; raises KeyError or TypeError on foreign shapes."""
-    cls = {"log": LogSignature, "metric": MetricSignature}[data["kind"]]
-    signature: Signature = _build(cls, data)
+    cls, part = {"log": (LogSignature, Pattern), "metric": (MetricSignature, Predicate)}[data["kind"]]
+    values = _with_tuples(data)
+    for name in ("all", "any", "none"):
+        if name in values:
+            values[name] = tuple(part(**_with_tuples(p)) for p in values[name])
+    if "where" in values:
+        values["where"] = tuple(Comparison(**c) for c in values["where"])
+    for name, kind in (("within", Within), ("ranks", Ranks)):
+        if values.get(name) is not None:
+            values[name] = kind(**values[name])
+    signature: Signature = cls(**values)
     return signature
+
+
+def _with_tuples(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
 
 
 def to_dict(value: Any) -> Any:
     """A signature as JSON-ready data, defaults left out (so that rebuilds are stable)."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            f.name: to_dict(getattr(value, f.name))
-            for f in dataclasses.fields(value)
-            if getattr(value, f.name) != f.default
-        }
+    if fields := names(value):
+        usual = defaults(value)
+        found = {n: getattr(value, n) for n in fields}
+        return {n: to_dict(v) for n, v in found.items() if n not in usual or v != usual[n]}
     if isinstance(value, (tuple, list)):
         return [to_dict(v) for v in value]
     return value
-
-
-def _build(cls: type, data: dict[str, Any]) -> Any:
-    plan = _plan(cls)
-    return cls(**{key: v if (make := plan[key]) is None else make(v) for key, v in data.items()})
-
-
-@functools.cache  # resolving type hints costs more than all the rest
-def _plan(cls: type) -> dict[str, Callable[[Any], Any] | None]:
-    """Field → how to make its value from JSON; None where JSON's value will do."""
-    return {name: _maker(hint) for name, hint in get_type_hints(cls).items()}
-
-
-def _maker(hint: Any) -> Callable[[Any], Any] | None:
-    origin = get_origin(hint)
-    if origin is tuple:
-        inner = _maker(get_args(hint)[0])
-        return tuple if inner is None else lambda values: tuple(map(inner, values))
-    if origin in (Union, types.UnionType):
-        classes = [a for a in get_args(hint) if dataclasses.is_dataclass(a)]
-        build = _maker(classes[0]) if classes else None
-        return build and (lambda value: build(value) if isinstance(value, dict) else value)
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return functools.partial(_build, hint)
-    return None

@@ -9,11 +9,11 @@ its plan gives what the full reader gives (a property test compares the two).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from . import lazy
 from .metric_forms import Record, number
 from .metric_names import Name
+from .values import dataclass
 
 _ZEROS = {digit: "0" for digit in range(ord("1"), ord("9") + 1)}
 MAX_PLANS = 4096

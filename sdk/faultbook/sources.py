@@ -15,12 +15,12 @@ import stat
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, BinaryIO, Literal, cast
 
 from . import lazy
 from .model import Source, SourceKind
 from .streams import COMPRESSED, Chained, SourceError, open_stream, reason, seekable
+from .values import replace
 
 __all__ = ["SourceError", "discover", "natural_key", "open_stream", "seekable"]
 

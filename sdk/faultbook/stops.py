@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import replace
 
 from . import lines, progress, rules_desync, rules_fault
 from .attribution import Record
 from .evidence import Case
 from .model import Event
+from .values import replace
 
 HANG_STEPS = 10.0
 """Silence of this many step times before an end from outside means that the job hung."""

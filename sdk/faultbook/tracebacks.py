@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Literal
 
 from . import lazy
 from .exceptions import Frame, Part, Raised, Text, cause_of, last_name
+from .values import replace
 
 _START = lazy.regex(r"(?:^|[^\w])(?P<original>Original )?(?:Exception Group )?Traceback \(most recent call last\)")
 
