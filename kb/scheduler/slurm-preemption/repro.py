@@ -15,7 +15,7 @@ import time
 import torch
 from torch import nn
 
-STEPS, BATCH, WIDTH, SAVE_EVERY, GRACE_S = 40, 8, 4, 100, 0.5
+STEPS, BATCH, WIDTH, SAVE_EVERY, GRACE_S = 60, 8, 4, 100, 1.0
 asked = {"stop": False}
 
 
@@ -67,7 +67,7 @@ def train(ctx, quarter: threading.Event) -> int:
         loss.backward()
         optimizer.step()
         print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} step={step} loss={loss.item():.4f}", flush=True)
-        ctx.result(done=step + 1, steps_run=step + 1)
+        ctx.result(done=step + 1)
         if step == STEPS // 4:
             quarter.set()
         time.sleep(0.05)
