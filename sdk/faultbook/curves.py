@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import median
 from typing import Literal
 
 from .metric_names import fold
 from .model import Series
+from .robust import median
 from .series import select_role, show, where
 from .values import dataclass
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from statistics import median
 
 from .benign import Benign, benign
 from .curves import CurveFinding, curve_findings, curve_leads
 from .model import Series
 from .rank_detectors import missing, rank_differs, rank_ratio
+from .robust import median
 from .series import Firing, earliest, fire, first_run, robust_z, select, show, smooth, where
 from .signatures import MetricSignature, Predicate
 from .values import dataclass

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import json
-import pickle
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,16 +46,20 @@ class DumpError(ValueError):
     """The bytes are no flight recorder dump that can be read safely; one clear line."""
 
 
-class _PlainUnpickler(pickle.Unpickler):
+def _unpickled(data: bytes) -> Any:
     """Containers, numbers and text only: any other global in the stream is refused."""
+    import pickle  # slow to import, and rarely needed
 
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _ALLOWED:
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"refused {module}.{name}")
+    class Plain(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            if (module, name) in _ALLOWED:
+                return super().find_class(module, name)
+            raise pickle.UnpicklingError(f"refused {module}.{name}")
 
-    def persistent_load(self, pid: Any) -> Any:
-        raise pickle.UnpicklingError("refused a persistent id")
+        def persistent_load(self, pid: Any) -> Any:
+            raise pickle.UnpicklingError("refused a persistent id")
+
+    return Plain(io.BytesIO(data)).load()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ def load(data: bytes, rank: int | None = None) -> Dump:
             raise DumpError(f"flight recorder dump is no valid JSON: {str(error)[:120]}") from None
     else:
         try:
-            raw = _PlainUnpickler(io.BytesIO(data)).load()
+            raw = _unpickled(data)
         except Exception as error:  # any malformed stream; nothing of it has been executed
             raise DumpError(f"flight recorder pickle cannot be read safely: {str(error)[:120]}") from None
     if not isinstance(raw, dict) or not isinstance(raw.get("entries"), (list, tuple)):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-from calendar import timegm
 from collections.abc import Mapping
 from typing import Any
 
@@ -196,12 +195,20 @@ def _read_time(layout: str, groups: Mapping[str, str | None], found: dict[str, A
         found["time"] = days * 86400 + hour * 3600 + minute * 60 + second + fraction
         found["clock"] = layout
         return
-    time = timegm((int(year), month, day, hour, minute, second)) + fraction
+    time = _days(int(year), month, day) * 86400 + hour * 3600 + minute * 60 + second + fraction
     zone = groups.get("z")
     if zone and zone != "Z":
         sign = -1 if zone[0] == "-" else 1
         time -= sign * (int(zone[1:3]) * 3600 + int(zone[-2:]) * 60)
     found["time"], found["clock"] = time, "utc" if zone else layout
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Days since 1970-01-01 (`calendar.timegm` would import dates and locales)."""
+    past = year - 1
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    before = _DAYS_BEFORE[month] - (month > 2 and not leap)
+    return past * 365 + past // 4 - past // 100 + past // 400 + before + day - 719163
 
 
 def _read_facts(body: str, found: dict[str, Any]) -> None:

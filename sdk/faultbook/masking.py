@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from string import ascii_lowercase
 
 from . import lazy
 
@@ -175,5 +174,5 @@ def _letters(number: int) -> str:
     number += 1
     while number:
         number, rest = divmod(number - 1, 26)
-        text = ascii_lowercase[rest] + text
+        text = chr(ord("a") + rest) + text
     return text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Sequence
@@ -56,6 +55,8 @@ def _flat(row: dict[str, Any], prefix: str = "", depth: int = 0) -> list[tuple[s
 
 
 def _from_csv(text: str, source: int, rank: int | None) -> list[Series]:
+    import csv  # slow to import, and rarely needed
+
     head = text[:4096]
     delimiter = max(",\t;", key=head.count)
     collector, counter = Collector(source), Counter()

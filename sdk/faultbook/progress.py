@@ -6,11 +6,11 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 
 from . import lazy
 from .attribution import Record
 from .model import Event
+from .robust import median
 from .values import dataclass, field
 
 _STEP = lazy.regex(

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import median
 
 from .metric_names import fold
 from .model import Series
+from .robust import median
 from .series import Firing, earliest, fire, first_run, select, show, where
 from .signatures import Predicate
 

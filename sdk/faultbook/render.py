@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 
@@ -141,8 +140,15 @@ def _cut(text: str, width: int = 220) -> str:
 
 
 def _wrapped(text: str, indent: str, style: str = "") -> Iterator[Styled]:
-    for line in textwrap.wrap(_clean(text), 100, initial_indent=indent, subsequent_indent=indent + "  "):
-        yield style, line
+    """Lines of about 100 characters; words stay whole, so that paths and addresses can be copied."""
+    line = indent
+    for word in _clean(text).split():
+        if len(line) + len(word) >= 100 and line.strip():
+            yield style, line.rstrip()
+            line = indent + "  "
+        line += word + " "
+    if line.strip():
+        yield style, line.rstrip()
 
 
 def as_markdown(diagnosis: Diagnosis) -> str:

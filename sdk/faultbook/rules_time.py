@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from statistics import median
 
 from . import lazy, progress
 from .case_facts import communication_failed, heard, listed, lost, rank, silent_ranks, unknown
@@ -13,6 +12,7 @@ from .evidence import Case
 from .exceptions import Raised
 from .flight_recorder import minority
 from .model import Initiating
+from .robust import median
 
 _NUMBER = lazy.regex(r"(?<![\w.])\d[\d,]*(?![\w.%]|\.\d)")
 

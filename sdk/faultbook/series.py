@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from statistics import median
 
 from .metric_names import fold
 from .model import Series
+from .robust import median
 from .signatures import Predicate
 from .values import dataclass
 

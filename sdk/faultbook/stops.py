@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-
 from . import lines, progress, rules_desync, rules_fault
 from .attribution import Record
 from .evidence import Case
@@ -130,6 +128,8 @@ def _seconds_between(earlier: float, clock: str | None, later: float, other: str
 
 def _within_year(time: float) -> float:
     """Seconds since New Year as `lines` counts them on year-less clocks (leap days included)."""
+    import datetime  # slow to import, and rarely needed
+
     moment = datetime.datetime.fromtimestamp(time, datetime.timezone.utc)
     start = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
     return (moment.replace(year=2024) - start).total_seconds()
