@@ -72,7 +72,7 @@ class TinyLM(nn.Module):
 def run(ctx):
     torch.manual_seed(ctx.seed)
     corpus = Corpus(ctx.variant, ctx.seed)
-    ctx.workload(steps=STEPS, shapes=[list(ids.shape) for ids in corpus.batches], tokens=corpus.tokens)
+    ctx.workload(steps=STEPS, shapes=[list(ids.shape) for ids in corpus.batches], tokens=corpus.tokens, bad_step=BAD_STEP)
     model = (build_for_data if ctx.fixed else build)(corpus).to(ctx.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     print(f"tokenizer has {corpus.tokens} entries, tables: {model.tokens.num_embeddings} tokens, "
