@@ -59,7 +59,7 @@ def loss_of_mapped(logits: torch.Tensor, labels: torch.Tensor, variant: str) -> 
 def run(ctx):
     torch.manual_seed(ctx.seed)
     data = batches(ctx.variant, ctx.seed)
-    ctx.workload(steps=STEPS, classes=CLASSES, shapes=[list(labels.shape) for _, labels in data])
+    ctx.workload(steps=STEPS, classes=CLASSES, rare_step=RARE_STEP, shapes=[list(labels.shape) for _, labels in data])
     model = nn.Linear(FEATURES, CLASSES).to(ctx.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     done = 0
