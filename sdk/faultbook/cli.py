@@ -13,6 +13,7 @@ from . import __version__
 
 if TYPE_CHECKING:
     from .catalog import Catalog
+    from .model import Series
 
 EXIT_CODES = """exit codes:
   0   healthy; or the command did what was asked
@@ -108,6 +109,10 @@ def _parser() -> argparse.ArgumentParser:
     form = diagnose.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the machine-readable diagnosis")
     form.add_argument("--markdown", action="store_true", help="for an issue or a job summary")
+    form.add_argument("--sarif", action="store_true", help="SARIF 2.1.0, for code scanning and editors")
+    diagnose.add_argument("--github-summary", action="store_true",
+                          help="append Markdown to $GITHUB_STEP_SUMMARY (print it where that is not set)")  # fmt: skip
+    diagnose.add_argument("--html", metavar="FILE", help="also write a self-contained page, with curves where metrics mattered")
     diagnose.add_argument("--gate", choices=["hyperscan", "ahocorasick", "python"], help=argparse.SUPPRESS)
     diagnose.add_argument("--share", action="store_true", help="replace users, hosts, paths and addresses by pseudonyms")
     diagnose.set_defaults(run=_diagnose)
@@ -166,17 +171,44 @@ def _diagnose(args: argparse.Namespace) -> int:
     from .diagnosis import diagnose
     from .sources import SourceError
 
+    catalog = _load()
+    series: list[Series] = []
+    look = (lambda seen: series.extend(seen.series)) if args.html else None
     try:
-        result = diagnose(*args.paths, gate=args.gate, share=args.share)
+        result = diagnose(*args.paths, catalog=catalog, gate=args.gate, share=args.share, look=look)
     except SourceError as error:
         raise CliError(str(error)) from None
+    if args.html:
+        from .report_curves import that_mattered
+        from .report_html import as_html
+
+        _write(args.html, as_html(result, that_mattered(result, series, catalog)))
+    if args.github_summary:
+        summary = os.environ.get("GITHUB_STEP_SUMMARY")
+        if summary:
+            _write(summary, render.as_markdown(result) + "\n", append=True)
+        elif not (args.json or args.sarif):
+            args.markdown = True
     if args.json:
         print(render.as_json(result))
+    elif args.sarif:
+        from .sarif import as_sarif
+
+        print(as_sarif(result))
     elif args.markdown:
         print(render.as_markdown(result), end="")
     else:
         render.print_text(result)
     return result.exit_code
+
+
+def _write(path: str, text: str, append: bool = False) -> None:
+    try:
+        # A lone surrogate of a file's name must not cost the report.
+        with open(path, "a" if append else "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+    except (OSError, ValueError) as error:
+        raise CliError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _run(args: argparse.Namespace) -> int:

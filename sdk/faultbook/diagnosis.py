@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import curves, detectors, disclosure, facts, lazy, matching, progress, ranking, sources
+from . import curves, detectors, disclosure, facts, lazy, matching, pregate, progress, ranking, sources
 from .attribution import Record
-from .catalog import Catalog, load_catalog
+from .catalog import Catalog, EntrySignature, load_catalog
 from .curves import CurveFinding
 from .examine import Examined, examine
 from .incident import Incident
@@ -27,6 +27,7 @@ def diagnose(
     gate: str | None = None,
     share: bool = False,
     stalled: float | None = None,
+    look: Callable[[Examined], None] | None = None,
 ) -> Diagnosis:
     """Names what broke a run and where it started.
 
@@ -34,32 +35,37 @@ def diagnose(
     instead. `catalog` defaults to the one that comes with the package. `gate` forces a scan engine
     (answers are identical). `share` replaces users, hosts, paths and addresses by pseudonyms; secrets
     are masked always. `stalled` says for how many seconds the job, still running, has printed nothing.
+    `look` is given what was read (unmasked), for those who want to draw the series.
 
     Raises `sources.SourceError` for inputs that cannot be read, `catalog.CatalogError` without a catalogue.
     """
     catalog = catalog or load_catalog()
     inputs = sources.discover([os.fspath(p) for p in paths], text=text)
-    seen = examine(inputs, (s.signature for s in catalog.signatures), gate, stalled)
-    matches = match(seen, catalog)
+    small = pregate.of_small(inputs)
+    signatures = catalog.signatures if small is None else catalog.those(small.may_hold)
+    seen = examine(inputs, [s.signature for s in signatures], gate, stalled)
+    if look is not None:
+        look(seen)
+    matches = match(seen, signatures)
     explaining, harmless = ranking.candidates(matches, catalog, seen.incident.initiating, _recovered(seen))
     result = conclude(seen, ranking.ordered(explaining, catalog), harmless)
     return disclosure.masked(result, share, _hosts(seen))
 
 
-def match(seen: Examined, catalog: Catalog) -> list[Match]:
-    """Every signature of the catalogue that holds."""
-    logs = {id(s.signature): s.entry for s in catalog.signatures if isinstance(s.signature, LogSignature)}
+def match(seen: Examined, signatures: Sequence[EntrySignature]) -> list[Match]:
+    """Every signature that holds."""
+    logs = {id(s.signature): s.entry for s in signatures if isinstance(s.signature, LogSignature)}
     found = [
         ranking.from_log(logs[id(m.signature)], m)
         for m in matching.evaluate(
-            [s.signature for s in catalog.signatures if isinstance(s.signature, LogSignature)],
+            [s.signature for s in signatures if isinstance(s.signature, LogSignature)],
             seen.observations,
             all_ranks=frozenset(seen.incident.ranks),
             incomplete=lambda rank: _incomplete(seen, rank),
         )
     ]
     if seen.series:
-        for item in catalog.signatures:
+        for item in signatures:
             if not isinstance(item.signature, LogSignature):
                 holds = detectors.evaluate_signature(item.signature, seen.series)
                 if holds is not None:
