@@ -48,7 +48,7 @@ test: install-test
 	$(BIN)/ruff check sdk schema site_plugins tests hatch_build.py
 	$(BIN)/mypy
 	$(BIN)/faultbook check
-	$(BIN)/python -m pytest -q
+	.ci/tests $(BIN)/python
 
 bench: install-test
 	$(BIN)/python -m pytest -q -s -m benchmark tests/benchmarks
