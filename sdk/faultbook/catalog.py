@@ -12,7 +12,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -58,10 +58,23 @@ class Catalog:
 
     @cached_property
     def signatures(self) -> tuple[EntrySignature, ...]:
-        return tuple(
-            EntrySignature(row["entry"], signature_from_dict({k: v for k, v in row.items() if k != "entry"}))
-            for row in self.rows
-        )
+        return self.those(lambda row: True)
+
+    def those(self, wanted: Callable[[Mapping[str, Any]], bool]) -> tuple[EntrySignature, ...]:
+        """The signatures whose compiled form is wanted; each is built once, when it first is."""
+        found = []
+        for number, row in enumerate(self.rows):
+            if wanted(row):
+                made = self._built.get(number)
+                if made is None:
+                    made = EntrySignature(row["entry"], signature_from_dict({k: v for k, v in row.items() if k != "entry"}))
+                    self._built[number] = made
+                found.append(made)
+        return tuple(found)
+
+    @cached_property
+    def _built(self) -> dict[int, EntrySignature]:
+        return {}
 
     @cached_property
     def by_name(self) -> dict[str, EntrySignature]:
