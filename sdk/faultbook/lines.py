@@ -60,7 +60,56 @@ def strip_ansi(text: str) -> str:
     return text
 
 
-def _by_head() -> dict[str, tuple[Prefix, ...]]:
+_MANY = 200
+"""From so many lines on, one expression for all rows of a first character pays for being compiled."""
+_GROUP = lazy.regex(r"\(\?P<(\w+)>")
+
+
+class _Head:
+    """The rows that can begin with one character, in table order."""
+
+    __slots__ = ("asked", "merged", "names", "rows")
+
+    def __init__(self, rows: tuple[Prefix, ...]) -> None:
+        self.rows = rows
+        self.asked = 0
+        self.merged: re.Pattern[str] | None = None
+        self.names: tuple[tuple[tuple[str, str], ...], ...] = ()
+        """For each row: its groups, and what they are called in the merged expression."""
+
+    def match(self, text: str, position: int, first: bool) -> tuple[Prefix, Mapping[str, str], int] | None:
+        """The first row that matches there, its groups that hold something, and its end; `first`: none matched before."""
+        if self.merged is None:
+            self.asked += 1
+            if self.asked > _MANY:
+                self._merge()
+        if self.merged is not None:
+            merged = self.merged.match(text, position)
+            if merged is None:
+                return None
+            number = int((merged.lastgroup or "row0")[3:])
+            row = self.rows[number]
+            if first or row.name != "srun":
+                return row, {n: value for n, inner in self.names[number] if (value := merged[inner])}, merged.end()
+        for row in self.rows:
+            match = row.regex.match(text, position)
+            if match is not None and (first or row.name != "srun"):
+                return row, {n: value for n, value in match.groupdict().items() if value}, match.end()
+        return None
+
+    def _merge(self) -> None:
+        """The rows as alternatives of one expression: there, too, the first that matches wins."""
+        parts = []
+        for number, row in enumerate(self.rows):
+            inner = _GROUP.sub(rf"(?P<\1_{number}>", row.regex.pattern)
+            parts.append(f"(?P<row{number}>{f'(?i:{inner})' if row.regex.flags & re.IGNORECASE else inner})")
+        self.names = tuple(
+            tuple((name, f"{name}_{number}") for name in row.regex.groupindex) for number, row in enumerate(self.rows)
+        )
+        self.merged = re.compile("|".join(parts), re.ASCII)
+
+
+def _by_head() -> dict[str, _Head]:
     """First character → the rows that can begin with it, in table order."""
     heads: dict[str, list[Prefix]] = {}
     for row in PREFIXES:
@@ -71,7 +120,7 @@ def _by_head() -> dict[str, tuple[Prefix, ...]]:
             }.get(head, head)
             for char in chars:
                 heads.setdefault(char, []).append(row)
-    return {char: tuple(rows) for char, rows in heads.items()}
+    return {char: _Head(tuple(rows)) for char, rows in heads.items()}
 
 
 _ROWS = _by_head()
@@ -89,7 +138,7 @@ def parse(text: str) -> Line:
     end = _peel(text[:LOOK], found)
     body = text[end:] if end else text
     if "rank" not in found or found["trust"] < HIGHEST:
-        inner = _RANK_INSIDE.search(text, 0, 160)
+        inner = _RANK_INSIDE.search(text, 0, 160) if text.find("[rank", 0, 160) >= 0 else None
         if inner is not None:
             found["rank"], found["trust"] = int(inner[1]), HIGHEST
             if inner.start() >= end:
@@ -128,67 +177,62 @@ def parse(text: str) -> Line:
 
 def _peel(text: str, found: dict[str, Any]) -> int:
     """Matches rows from the left as long as one matches; returns where the message begins."""
-    end, position, used = 0, 0, ""
+    end = position = 0
     size = len(text)
     for _ in range(DEPTH):
         while position < size and text[position] in " \t":
             position += 1
         if position >= size:
             break
-        for row in _ROWS.get(text[position], ()):
-            match = row.regex.match(text, position)
-            if match is not None and not (row.name == "srun" and used):
-                _apply(row, match, found)
-                end = position = match.end()
-                used = row.name
-                break
-        else:
+        head = _ROWS.get(text[position])
+        match = head.match(text, position, not end) if head is not None else None
+        if match is None:
             break
+        row, groups, end = match
+        _apply(row, groups, found)
+        position = end
     return end
 
 
-def _apply(row: Prefix, match: re.Match[str], found: dict[str, Any]) -> None:
-    groups = match.groupdict()
-    rank = groups.get("rank") or groups.get("rank2")
-    if rank is not None and row.trust > found.get("trust", 0):
-        found["rank"], found["trust"] = int(rank), row.trust
-    for key in ("local", "group", "task", "device"):
-        if groups.get(key) is not None:
-            found.setdefault(key, int(groups[key]))
-    pid = groups.get("pid")
-    if pid is not None and len(pid) <= 8:  # longer ones are thread ids (older torch, absl)
-        found["pid"] = int(pid)
-    if groups.get("host"):
-        found.setdefault("host", groups["host"])
-    if groups.get("file"):
-        name = [part for part in groups["file"].split(".") if any(c.isdigit() for c in part)]
-        if name:
-            found.setdefault("host", name[-1])
-    if groups.get("level"):
-        level = groups["level"]
-        found["level"] = _LETTER_LEVEL.get(level, level)
-    if row.stream or groups.get("stream"):
-        found.setdefault("stream", row.stream or groups["stream"])
-    for key in ("coords", "name"):
-        if groups.get(key):
-            coordinates = {k.lower(): int(v) for k, v in _COORDINATE.findall(groups[key])}
+def _apply(row: Prefix, groups: Mapping[str, str], found: dict[str, Any]) -> None:
+    for key, value in groups.items():
+        if key in ("rank", "rank2"):
+            if row.trust > found.get("trust", 0):
+                found["rank"], found["trust"] = int(value), row.trust
+        elif key in ("local", "group", "task", "device"):
+            found.setdefault(key, int(value))
+        elif key == "pid":
+            if len(value) <= 8:  # longer ones are thread ids (older torch, absl)
+                found["pid"] = int(value)
+        elif key == "host":
+            found.setdefault("host", value)
+        elif key == "file":
+            name = [part for part in value.split(".") if any(c.isdigit() for c in part)]
+            if name:
+                found.setdefault("host", name[-1])
+        elif key == "level":
+            found["level"] = _LETTER_LEVEL.get(value, value)
+        elif key in ("coords", "name"):
+            coordinates = {k.lower(): int(v) for k, v in _COORDINATE.findall(value)}
             if coordinates:
                 found["coordinates"] = coordinates
+    if row.stream or "stream" in groups:
+        found.setdefault("stream", row.stream or groups["stream"])
     if row.clock:
         _read_time(row.clock, groups, found)
 
 
-def _read_time(layout: str, groups: Mapping[str, str | None], found: dict[str, Any]) -> None:
+def _read_time(layout: str, groups: Mapping[str, str], found: dict[str, Any]) -> None:
     """The innermost stamp wins: the outer one is the collector's, the inner one the process's own."""
     if layout in ("boot", "unix"):
-        found["time"], found["clock"] = float(groups[layout] or 0), layout
+        found["time"], found["clock"] = float(groups[layout]), layout
         return
-    month = _MONTHS.get(groups.get("mon") or "", 0) or int(groups.get("M") or 0)
-    day, hour = int(groups.get("D") or 0), int(groups.get("h") or 0)
-    minute, second = int(groups.get("m") or 0), int(groups.get("s") or 0)
+    month = _MONTHS.get(groups.get("mon", ""), 0) or int(groups.get("M", 0))
+    day, hour = int(groups.get("D", 0)), int(groups.get("h", 0))
+    minute, second = int(groups.get("m", 0)), int(groups.get("s", 0))
     if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60):
         return
-    fraction = float("0." + (groups.get("f") or "0"))
+    fraction = float("0." + groups.get("f", "0"))
     year = groups.get("Y")
     if year is None:
         days = _DAYS_BEFORE[month] + day - 1
@@ -315,6 +359,11 @@ _GLUE = lazy.regex(
     r"|[A-Z][A-Za-z]{2,40}(?:Error|Warning|Exception)\b)"
 )
 
+# Each form that `_GLUE` knows holds one of these: most lines hold none, and are done.
+_GLUE_HINT = lazy.regex(
+    r"\[rank|pp:\d|\.cc:\d|Traceback|\{'|\[2\d\d\d|\][2A-Z]|\|[2A-Z]|%[2A-Z]|I\d{4} |W\d{4} |E\d{4} |F\d{4} "
+)
+
 
 def split_glued(text: str) -> list[str]:
     """The records of one physical line: split at `\\r` redraws and before known record heads.
@@ -328,7 +377,7 @@ def split_glued(text: str) -> list[str]:
         if not part:
             continue
         start = 0
-        if len(part) < 65536:
+        if len(part) < 65536 and _GLUE_HINT.search(part, 1):
             for match in _GLUE.finditer(part):
                 if match.start() > start and not _is_prefix(part[start : match.start()]):
                     records.append(part[start : match.start()])
