@@ -155,17 +155,20 @@ def _verdict(seen: Examined, explaining: Sequence[Candidate], abnormal: Sequence
         return "diagnosed"
     if incident.initiating is not None:
         return "unrecognised"
-    if any(a.certain for a in abnormal) or _bare_exception(seen):
-        return "unrecognised"
     if explaining and not incident.completed:
         return "diagnosed"
+    if any(a.certain for a in abnormal) or _bare_exception(seen):
+        return "unrecognised"
     if incident.completed:
         return "healthy"
     return "inconclusive"
 
 
 def _names_the_stop(candidate: Candidate, incident: Incident) -> bool:
-    """An entry such as a preemption is a cause, and its line is the end from outside itself, not another fault."""
+    """An entry such as a preemption is a cause, and its line is the end from outside itself, not another fault.
+    A node that failed ended the run from outside too, but that is a fault, and somebody has to mend it."""
+    if candidate.entry["category"] != "scheduler":
+        return False
     stops = {(e.source, e.line) for e in incident.events if e.kind in progress.STOPS}
     return all((o.source, o.line) in stops for o in candidate.best.evidence)
 

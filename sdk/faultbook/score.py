@@ -143,6 +143,8 @@ def judge(case: Case, answer: Diagnosis, written: frozenset[str]) -> Scored:
     """Compares one answer with its label."""
     exact, family = set(case.get("exact", ())), set(case.get("family", ()))
     primary = next((f for f in answer.diagnoses if f.role == "primary"), None)
+    if primary is None and answer.verdict in ("healthy", "inconclusive") and answer.diagnoses:
+        primary = answer.diagnoses[0]  # what looks alarming and is known to be harmless
     name = None if primary is None else primary.entry
     wanted = case.get("verdict")
     fair = {wanted, *case.get("verdict_alt", ())}
