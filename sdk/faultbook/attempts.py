@@ -58,7 +58,7 @@ def boundaries(records: Sequence[Record]) -> list[tuple[int, int]]:
             if new:
                 pids = {}
             pids[rank] = banner["pid"]
-        elif _JOB.search(body) and failed_at >= 0:
+        elif failed_at >= 0 and _JOB.search(body):
             new, pids = True, {}
         if new:
             current += 1

@@ -40,11 +40,17 @@ class Record:
         return self.parsed.time
 
 
+_ABOUT_FIELD = lazy.regex(r"\s*(?:time|host|rank|exitcode|error_file|traceback) *: ")
 _ABOUT = lazy.regex(
-    r"^\s*(?:time|host|rank|exitcode|error_file|traceback) *: |\(exitcode: |crashed with exit code|noticed that process rank"
+    r"\(exitcode: |crashed with exit code|noticed that process rank"
     r"|srun: |slurmstepd|Killed process|oom-kill:|NVRM: Xid|exits with return code|Sending process \d|Process name: \[\["
     r"|Terminating process \d|Killing subprocess \d|death signal|will restart worker group"
 )
+_ABOUT_WORDS = (
+    "(exitcode: ", "crashed with exit", "noticed that", "srun: ", "slurmstepd", "Killed process", "oom-kill:", "NVRM: Xid",
+    "exits with return", "Sending process", "Process name:", "Terminating process", "Killing subprocess", "death signal",
+    "will restart",
+)  # fmt: skip
 _FIELD = lazy.regex(
     r"\b(?P<key>world[_ ]?size|local[_ ]rank|global[_ ]rank|rank|pid|host(?:name)?|node)[ \"']{0,2}"
     r"[=:] ?[\"']?(?P<value>[\w.\-]{1,80})",
@@ -117,7 +123,7 @@ def parse_all(sources: Iterable[Source], texts: Mapping[int, Iterable[tuple[int,
             for piece in lines.split_glued(text):
                 for part in _GLUED_NEWS.split(piece) if _may_be_glued(piece) else (piece,):
                     line = lines.parse(part)
-                    about = bool(_ABOUT.search(line.body[:400])) or line.stream in ("kernel", "scheduler")
+                    about = _is_about(line.body[:400]) or line.stream in ("kernel", "scheduler")
                     if about:
                         line = _prefix_only(part, line)
                     found.append(Record(source.index, number, line.body, line, None, source.attempt or 0, part, about))
@@ -125,7 +131,19 @@ def parse_all(sources: Iterable[Source], texts: Mapping[int, Iterable[tuple[int,
 
 
 def _may_be_glued(text: str) -> bool:
-    return len(text) < 20_000 and any(w in text for w in ("srun: ", "slurmstepd", "mpirun noticed", "KeyboardInterrupt"))
+    return len(text) < 20_000 and (
+        "srun: " in text or "slurmstepd" in text or "mpirun noticed" in text or "KeyboardInterrupt" in text
+    )
+
+
+def _is_about(head: str) -> bool:
+    """Whether a launcher, the scheduler or the kernel speaks about a process. Most lines hold none of the words."""
+    if _ABOUT_FIELD.match(head):
+        return True
+    for word in _ABOUT_WORDS:
+        if word in head:
+            return _ABOUT.search(head) is not None
+    return False
 
 
 def _prefix_only(text: str, line: Line) -> Line:
