@@ -41,7 +41,7 @@ def read_dealt(rank, world_size, round_number):
 def run(ctx):
     torch.manual_seed(ctx.seed)
     rounds = -(-FILES // ctx.world_size)
-    ctx.workload(files=FILES, per_file=PER_FILE, rounds=rounds, ranks=ctx.world_size)
+    ctx.workload(files=FILES, per_file=PER_FILE, batch=BATCH, rounds=rounds, ranks=ctx.world_size)
     model = nn.Linear(WIDTH, CLASSES).to(ctx.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     step, records, losses = 0, 0, []
