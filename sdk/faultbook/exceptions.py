@@ -45,6 +45,8 @@ class Part:
     last: int
     nested: bool = False
     """It is what the part before it wraps (a worker's original traceback), so nearer the cause."""
+    header: int = 0
+    """The line with the exception's name; 0 where the traceback was cut before it."""
 
     @property
     def user_frame(self) -> Frame | None:

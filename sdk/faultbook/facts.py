@@ -35,11 +35,15 @@ DESYNC_RULES = frozenset({
     "flight_recorder_shows", "own_fingerprint_differs", "behind_in_counters", "member_missing_in_group", "in_another_frame",
     "interrupted_elsewhere", "different_start", "busy_elsewhere", "step_differs", "raised_late", "silent_by_elimination",
     "busy_bar_at_timeout", "named_by_barrier", "handled_error_before", "still_busy_when_others_failed",
+    "slow_in_its_own_work", "only_one_did_not_time_out", "never_joined_the_store", "absent_from_summary", "parameters_differ",
 })  # fmt: skip
+"""Rules that tell ranks apart which only waited for one another; the rest name a fault or an end from outside."""
 
-SILENT_RULES = frozenset(
-    {"silent_by_elimination", "busy_bar_at_timeout", "busy_elsewhere", "still_busy_when_others_failed", "raised_late"}
-)
+SILENT_RULES = frozenset({
+    "silent_by_elimination", "busy_bar_at_timeout", "busy_elsewhere", "still_busy_when_others_failed", "raised_late",
+    "slow_in_its_own_work", "only_one_did_not_time_out", "never_joined_the_store", "absent_from_summary",
+})  # fmt: skip
+"""Of these, the ones by which the initiating rank was late, or not there at all."""
 
 _PHASES = (
     ("checkpoint", lazy.regex(r"checkpoint|\bckpt|state[_ ]?dict|(?:\b|_)sav(?:e|ing)(?:\b|_)", re.I)),

@@ -90,44 +90,34 @@ def collateral(case: Case) -> tuple[Mapping[str, Any], ...]:
 
 def first_abnormal(case: Case, answer: Initiating | None) -> Mapping[str, Any] | None:
     """The first line that is not normal: of the initiating rank where there is one."""
-    spots: list[tuple[bool, float, int, int, int | None, str]] = []
+    guilty = answer.rank if answer else None
+    # Ordered by where it begins; a traceback is shown by the line that names its exception.
+    spots: list[tuple[bool, int, int, int, int | None, str]] = []
     for raised in case.raised:
         if raised.origin == "log" and raised.kind not in ("launcher",):
-            text = raised.headline
-            spots.append(
-                (
-                    raised.rank != (answer.rank if answer else None),
-                    0.0,
-                    raised.source,
-                    raised.first,
-                    raised.rank,
-                    text,
-                )
-            )
+            shown = raised.cause.header or raised.first
+            text = raised.headline or "Traceback (most recent call last): and nothing after it"
+            spots.append((raised.rank != guilty, raised.source, raised.first, shown, raised.rank, text))
     for event in case.events:
         if event.role in ("root", "cascade", "confirmation") and event.kind != "typically_caused":
-            spots.append(
-                (
-                    event.rank != (answer.rank if answer else None),
-                    0.0,
-                    event.source,
-                    event.line,
-                    event.rank,
-                    event.text[:300],
-                )
-            )
+            spots.append((event.rank != guilty, event.source, event.line, event.line, event.rank, event.text[:300]))
     if not spots:
         return None
-    *_, source, line, number, text = min(spots, key=lambda s: (s[0], s[2], s[3]))
+    _, source, _, line, number, text = min(spots, key=lambda s: s[:3])
     return {"file": _name(case, source), "line": line, "rank": number, "text": text}
 
 
 def timeline(case: Case) -> tuple[Mapping[str, Any], ...]:
     """What happened in order, for people: last progress, errors, ends."""
     rows: list[tuple[int, int, dict[str, Any]]] = []
+    wanted = {(number, own.last_step_line) for number, own in case.progress.ranks.items()}
+    homes: dict[tuple[int | None, int], int] = {}
+    for record in case.records:
+        if (record.rank, record.line) in wanted:
+            homes.setdefault((record.rank, record.line), record.source)
     for number, own in case.progress.ranks.items():
         if own.last_step_line >= 0:
-            source = next((r.source for r in case.records if r.rank == number and r.line == own.last_step_line), 0)
+            source = homes.get((number, own.last_step_line), 0)
             rows.append(
                 (
                     source,

@@ -96,6 +96,7 @@ class _Reader:
         self._last = 0
         self._state: Literal["idle", "frames", "message", "fatal"] = "idle"
         self._type = ""
+        self._header = 0
         self._message: list[str] = []
         self._nested = False
         self._chained = False
@@ -105,8 +106,9 @@ class _Reader:
     def _end_part(self) -> None:
         if self._frames or self._type:
             message = "\n".join(self._message).rstrip()
-            self._parts.append(Part(self._type, message, tuple(self._frames), self._first, self._last, self._nested))
-        self._frames, self._type, self._message = [], "", []
+            frames = tuple(self._frames)
+            self._parts.append(Part(self._type, message, frames, self._first, self._last, self._nested, self._header))
+        self._frames, self._type, self._header, self._message = [], "", 0, []
         self._nested = False
 
     def end(self) -> None:
@@ -117,6 +119,7 @@ class _Reader:
                 tuple(reversed(self._frames)),
                 self._first,
                 self._last,
+                header=self._first,
             )
             self.done.append(((part,), None, self._fatal))
             self._reset()
@@ -170,7 +173,7 @@ class _Reader:
                 return  # c10d prints its warnings with the rank in front; without a traceback nothing was raised
             self.end()
             self._type, self._message, self._state = header["type"], [header["message"][:4000]], "message"
-            self._first = self._last = line
+            self._first = self._last = self._header = line
 
     def _start(self, line: int, nested: bool) -> None:
         wrapper = bool(self._type) and last_name(self._type) in _WRAPPERS
@@ -210,7 +213,7 @@ class _Reader:
             or header["type"][0].isupper()
         ):
             self._type, self._message = header["type"], [(header["message"] or "")[:4000]]
-            self._state, self._last = "message", line
+            self._state, self._last, self._header = "message", line, line
 
     def _feed_message(self, line: int, body: str, record: bool) -> None:
         name = last_name(self._type)
@@ -226,7 +229,7 @@ class _Reader:
             self._end_part()
             self._frames, self._nested, self._first = frames, True, line
             self._type, self._message = header["type"], [(header["message"] or "")[:4000]]
-            self._state, self._last = "message", line
+            self._state, self._last, self._header = "message", line, line
             return
         if record or _RECORD_HEAD.match(body) or len(self._message) >= _MESSAGE_LINES:
             self._end_part()

@@ -650,6 +650,18 @@ def test_storms_are_folded_and_the_first_abnormal_line_is_the_guilty_ranks() -> 
     assert found.first_abnormal is not None and found.first_abnormal["rank"] == 2
 
 
+def test_the_first_abnormal_line_is_the_one_its_text_stands_on() -> None:
+    text = "".join(banner(r) for r in range(4)) + lost(0) + raised(2, "ValueError: bad record 9") + lost(1) + lost(3)
+    shown = of_text(text).first_abnormal
+    assert shown is not None and text.splitlines()[shown["line"] - 1] == "[rank2]: " + shown["text"] == "[rank2]: ValueError: bad record 9"
+
+
+def test_a_traceback_that_was_cut_is_shown_where_it_begins() -> None:
+    text = banner(0, world=1) + "Traceback (most recent call last):\n" + '  File "/p/train.py", line 9, in main\n'
+    shown = of_text(text).first_abnormal
+    assert shown is not None and shown["line"] == 2 and shown["text"].startswith("Traceback")
+
+
 def test_answers_do_not_depend_on_the_order_of_the_ranks() -> None:
     for guilty in range(4):
         text = "".join(banner(r) for r in range(4))
