@@ -35,11 +35,9 @@ def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clean")
     venv.create(folder, with_pip=False)
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+    options = ["--quiet", "--no-index", "--no-deps", "--only-binary", ":all:"]
     subprocess.run(
-        [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
-        + ["--no-index", "--no-deps", "--only-binary", ":all:", str(wheel)],  # noqa: RUF005
-        check=True,
-        timeout=120,
+        [sys.executable, "-m", "pip", "--python", str(python), "install", *options, str(wheel)], check=True, timeout=120
     )
     return python
 

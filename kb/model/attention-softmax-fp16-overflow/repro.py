@@ -105,6 +105,7 @@ def run(ctx):
     loss = sum(losses[-10:]) / 10
     print(f"accuracy={accuracy:.4f} mean_loss={loss:.4f}")
     ctx.result(loss=loss, accuracy=accuracy, finite=bool(logits.isfinite().all()), steps=len(losses))
+    print(f"training finished after {STEPS} steps")
 
 
 def check(out):

@@ -76,6 +76,7 @@ def run(ctx):
     ctx.result(blocks=len(model), steps=STEPS, loss=loss.item(),
                weight_sum=sum(p.full_tensor().double().sum().item() for p in model.parameters()))
     dist.barrier()
+    print(f"training finished after {STEPS} steps")
 
 
 def check(out):

@@ -97,6 +97,7 @@ def run(ctx):
         accuracy = ((u @ v.T).argmax(1) == torch.arange(PAIRS, device=ctx.device)).float().mean().item()
     print(f"held_out_recall_at_1={accuracy:.3f} temperature={temperature.value.item():.6f}")
     ctx.result(recall=accuracy, temperature=temperature.value.item(), loss=loss.item())
+    print(f"training finished after {STEPS} steps")
 
 
 def check(out):

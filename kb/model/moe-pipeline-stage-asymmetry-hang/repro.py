@@ -139,6 +139,7 @@ def run(ctx):
         print(f"step={step} tokens={int(count)} expert_tokens={layer.seen}{shown}")
     ctx.result(steps=STEPS, stage=stage, expert_tokens=layer.seen, losses=losses)
     dist.barrier()
+    print(f"training finished after {STEPS} steps")
 
 
 def check(out):

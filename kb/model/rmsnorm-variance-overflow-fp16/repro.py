@@ -81,6 +81,7 @@ def run(ctx):
     zero_rows = (normed == 0).all(-1).sum().item()
     print(f"accuracy={accuracy:.4f} zero_rows={zero_rows}/{VOCABULARY}")
     ctx.result(loss=loss.item(), accuracy=accuracy, rms_min=rms.min().item(), rms_max=rms.max().item())
+    print(f"training finished after {STEPS} steps")
 
 
 def check(out):
