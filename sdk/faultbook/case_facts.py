@@ -69,9 +69,7 @@ def heard(case: Case) -> set[int]:
 def steps_after(case: Case, source: int, line: int, number: int | None) -> int:
     """How many different steps were logged after a line, by its rank (or in its own file)."""
     steps = set()
-    for record in case.records:
+    for record, step in case.steps:
         if record.source == source and record.line > line and (number is None or record.rank == number or case.per_rank_files):
-            found = progress.step_of(record.body)
-            if found:
-                steps.add(found[0])
+            steps.add(step)
     return len(steps)

@@ -56,9 +56,12 @@ def details(index: int, text: str) -> dict[str, Any] | None:
 
 def matches(text: str) -> list[tuple[int, dict[str, Any]]]:
     """Every event pattern that this line matches (for callers that read lines themselves)."""
-    text = text[:_TOO_LONG]
+    return _matches(text[:_TOO_LONG], _gate())
+
+
+def _matches(text: str, anchors: Iterable[tuple[str, int]]) -> list[tuple[int, dict[str, Any]]]:
     lowered = text.lower()
-    wanted = {index for anchor, index in _gate() if anchor in lowered}
+    wanted = {index for anchor, index in anchors if anchor in lowered}
     found = ((index, details(index, text)) for index in sorted(wanted))
     return [(index, detail) for index, detail in found if detail is not None]
 
@@ -70,8 +73,10 @@ BATCH = 256 << 10
 def matches_of(texts: Sequence[str]) -> Iterable[tuple[int, int, dict[str, Any]]]:
     """(position of the text, pattern, captures) for many lines: the same as `matches` on each."""
     if sum(map(len, texts)) < BATCH:
-        for position, text in enumerate(texts):
-            for index, detail in matches(text):
+        all_lowered = "\n".join(texts).lower()
+        present = [(anchor, index) for anchor, index in _gate() if anchor in all_lowered]
+        for position, text in enumerate(texts if present else ()):
+            for index, detail in _matches(text[:_TOO_LONG], present):
                 yield position, index, detail
         return
     anchors = _gate()

@@ -96,6 +96,16 @@ class Case:
     stop: progress_of.Stop | None = None
     hung: str = ""
     """Why the job counts as hung although it was ended from outside."""
+    step_lines: list[tuple[Record, float]] | None = None
+    """Records that report a step, with it; read when first asked for."""
+
+    @property
+    def steps(self) -> list[tuple[Record, float]]:
+        """Every record that reports a step."""
+        if self.step_lines is None:
+            found = ((r, progress_of.step_of(r.body)) for r in self.records)
+            self.step_lines = [(r, step[0]) for r, step in found if step is not None]
+        return self.step_lines
 
     @property
     def world(self) -> tuple[int, ...]:

@@ -1,15 +1,16 @@
 """Reads all inputs once: hits of all patterns with rank and attempt, metric series, and the incident.
 
-Small inputs are read whole. Of large ones only what the scan pointed at is read a second time (lines
-around hits, head and tail), and metric lines are sampled; what was left out is said in `notes`.
+Inputs of usual size are read whole. Of large ones a bounded number of lines is read a second time (see `sampling`);
+what was left out is said in `notes`.
 """
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from . import attribution, events, fact_lines, facts, incident, metrics, scan
+from . import attribution, events, fact_lines, facts, incident, metrics, pregate, sampling, scan, streams
 from .attribution import Record
 from .incident import Incident
 from .matching import Key, Observation, key_of
@@ -17,13 +18,8 @@ from .model import Scanned, Series, Source
 from .signatures import LogSignature, Pattern, Signature
 from .values import dataclass, field
 
-WHOLE = 4 << 20
+WHOLE = 2 << 20
 """Bytes of all log inputs together up to which every line is parsed."""
-AROUND = 60
-"""Lines read around a hit of a large input."""
-EDGE = 2000
-"""Lines read from each end of a large input."""
-MAX_WINDOWS = 400
 
 
 @dataclass(slots=True)
@@ -45,20 +41,20 @@ class Examined:
 def examine(
     sources: Sequence[Source], signatures: Iterable[Signature], gate: str | None = None, stalled: float | None = None
 ) -> Examined:
-    """One scan with the engine's own event patterns and all log signatures, then the second look."""
-    patterns = _patterns(signatures)
-    scanner = scan.Scanner(patterns, gate=gate)
-    logs = [s for s in sources if s.kind in ("log", "kernel", "scheduler", "stacks", "gpu") and not s.skipped]
-    scanned = {s.index: scanner.scan(s) for s in logs}
-    whole = sum(x.size for x in scanned.values()) <= WHOLE
+    """One scan for all log signatures, then the second look, line by line."""
+    wanted = list(signatures)
+    logs = {s.index: s for s in sources if s.kind in ("log", "kernel", "scheduler", "stacks", "gpu") and not s.skipped}
+    known = _known_size(logs.values())
+    patterns = _patterns(wanted, hints=known is None or known > WHOLE)
+    scanner = scan.Scanner(patterns, gate=_gate(gate, known))
+    scanned = {index: scanner.scan(s) for index, s in logs.items()}
     notes = []
-    texts = {s.index: _texts(s, scanned[s.index], whole) for s in logs}
-    if not whole:
-        size = sum(x.size for x in scanned.values()) / 1e6
-        notes.append(
-            f"{size:.0f} MB of logs: every line was searched for all signatures, but ranks, times and metrics were read "
-            "only around hits, at both ends, and in samples"
-        )
+    if sum(x.size for x in scanned.values()) <= WHOLE:
+        texts = {index: [(line, text) for line, _, text in scan.records(s)] for index, s in logs.items()}
+    else:
+        texts = sampling.texts(logs, scanned)
+        notes.append(sampling.note(scanned, texts))
+
     def reader(source: Source) -> Iterable[tuple[int, str]]:
         return texts[source.index] if source.index in texts else attribution.read_text(source)
 
@@ -66,19 +62,42 @@ def examine(
     observations = _observe(patterns, scanned, records, sources)
     for key, lines in fact_lines.observe(patterns, seen).items():
         observations.setdefault(key, []).extend(lines)
-    series = [x for s in sources for x in _series(s, texts.get(s.index), records)]
-    for found in scanned.values():
-        if found.capped:
-            notes.append(
-                f"{sources[found.source].name}: {len(found.capped)} patterns match so often that only their first "
-                "and last lines were kept"
-            )
+    by_source: dict[int, list[Record]] = defaultdict(list)
+    for record in records:
+        by_source[record.source].append(record)
+    series = [x for s in sources for x in _series(s, texts.get(s.index), by_source[s.index])]
+    notes += _capped(wanted, patterns, scanned, observations, sources)
     notes += [f"{s.name}: {s.skipped}" for s in sources if s.skipped]
     return Examined(sources, seen, observations, series, scanned, records, notes)
 
 
-def _patterns(signatures: Iterable[Signature]) -> list[Pattern]:
-    found: dict[Key, Pattern] = {key_of(e.pattern): e.pattern for e in events.EVENT_PATTERNS}
+def _known_size(logs: Iterable[Source]) -> int | None:
+    """Bytes of all inputs together; None when one is compressed, or its size unknown."""
+    total = 0
+    for source in logs:
+        if source.data is not None:
+            total += len(source.data)
+        elif source.path is None or not streams.seekable(source):
+            return None
+        else:
+            try:
+                total += os.path.getsize(source.path)
+            except OSError:
+                return None
+    return total
+
+
+def _gate(asked: str | None, size: int | None) -> str | None:
+    """For a small input the gate that needs no library and no compilation."""
+    small = size is not None and size <= pregate.SMALL
+    return "python" if small and not asked and not os.environ.get("FAULTBOOK_GATE") else asked
+
+
+def _patterns(signatures: Iterable[Signature], hints: bool) -> list[Pattern]:
+    """All patterns of the signatures; with `hints` also those that say where a large input is worth reading."""
+    found: dict[Key, Pattern] = {}
+    if hints:
+        found = {key_of(p): p for p in (*(e.pattern for e in events.EVENT_PATTERNS), sampling.ANOMALIES)}
     for signature in signatures:
         if isinstance(signature, LogSignature):
             for pattern in (*signature.all, *signature.any, *signature.none):
@@ -86,22 +105,37 @@ def _patterns(signatures: Iterable[Signature]) -> list[Pattern]:
     return list(found.values())
 
 
-def _texts(source: Source, scanned: Scanned, whole: bool) -> list[tuple[int, str]]:
-    if whole:
-        return [(line, text) for line, _, text in scan.records(source)]
-    wanted: list[tuple[int, int]] = [(1, min(EDGE, scanned.lines)), (max(1, scanned.lines - EDGE), scanned.lines)]
-    hits = sorted({h.line for h in scanned.hits})
-    wanted += [(max(1, n - AROUND), n + AROUND) for n in hits[:MAX_WINDOWS]]
-    return scan.windows(source, wanted, scanned)
+def _capped(
+    signatures: Sequence[Signature],
+    patterns: Sequence[Pattern],
+    scanned: Mapping[int, Scanned],
+    observations: Mapping[Key, Sequence[Observation]],
+    sources: Sequence[Source],
+) -> list[str]:
+    """Inputs in which patterns of a signature that could hold matched more often than lines were kept."""
+    used: set[Key] = set()
+    for signature in signatures:
+        if isinstance(signature, LogSignature) and all(observations.get(key_of(p)) for p in signature.all):
+            used.update(key_of(p) for p in (*signature.all, *signature.any))
+    found = []
+    for one in scanned.values():
+        count = sum(key_of(patterns[number]) in used for number in one.capped)
+        if count:
+            found.append(
+                f"{sources[one.source].name}: {count} patterns match so often that only their first and last lines were kept"
+            )
+    return found
 
 
 def _observe(
     patterns: Sequence[Pattern], scanned: Mapping[int, Scanned], records: Sequence[Record], sources: Sequence[Source]
 ) -> dict[Key, list[Observation]]:
     """Hits with what their line says about rank, attempt and time."""
+    places = {(hit.source, hit.line) for found in scanned.values() for hit in found.hits}
     at: dict[tuple[int, int], list[Record]] = defaultdict(list)
     for item in records:
-        at[item.source, item.line].append(item)
+        if (item.source, item.line) in places:
+            at[item.source, item.line].append(item)
     result: dict[Key, list[Observation]] = defaultdict(list)
     for found in scanned.values():
         source = sources[found.source]
@@ -125,7 +159,8 @@ def _observe(
     return result
 
 
-def _series(source: Source, texts: Sequence[tuple[int, str]] | None, records: Sequence[Record]) -> list[Series]:
+def _series(source: Source, texts: Sequence[tuple[int, str]] | None, own: Sequence[Record]) -> list[Series]:
+    """The metrics of one source; `own` are its records."""
     if source.skipped:
         return []
     if source.kind == "metrics":
@@ -133,7 +168,7 @@ def _series(source: Source, texts: Sequence[tuple[int, str]] | None, records: Se
     if texts is None or source.kind != "log":
         return []
     rank = source.rank
-    if rank is None:
-        own = {r.rank for r in records if r.source == source.index and r.rank is not None}
-        rank = own.pop() if len(own) == 1 and source.local_rank is not None else None
-    return metrics.read_series(texts, source.index, rank)
+    if rank is None and source.local_rank is not None:
+        ranks = {r.rank for r in own if r.rank is not None}
+        rank = ranks.pop() if len(ranks) == 1 else None
+    return metrics.read_series(texts, source.index, rank, parsed={r.text: r.parsed for r in own if not r.about})

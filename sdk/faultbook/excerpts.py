@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
@@ -50,13 +50,13 @@ def _texts(lines: list[bytes]) -> list[tuple[int, str]]:
     return found
 
 
-def _redraws(line: bytes) -> list[str]:
-    """The last non-empty records of one physical line."""
-    return [_text(record) for record in line.rsplit(b"\r", _REDRAWS)[-_REDRAWS:] if record]
+def _redraws(line: bytes, most: int = _CUT) -> list[str]:
+    """The last non-empty records of one physical line, each cut to `most` bytes, together to twenty times as many."""
+    return [_text(record, most) for record in line.rsplit(b"\r", _REDRAWS)[-_REDRAWS:] if record]
 
 
-def _text(record: bytes) -> str:
-    return record[:_CUT].decode("utf-8", "replace")
+def _text(record: bytes, most: int = _CUT) -> str:
+    return record[:most].decode("utf-8", "replace")
 
 
 def records(source: Source) -> Iterator[tuple[int, int, str]]:
@@ -87,23 +87,28 @@ def _lines(stream: BinaryIO, number: int) -> Iterator[tuple[int, bytes]]:
 
 
 def windows(
-    source: Source, wanted: Sequence[tuple[int, int]], scanned: Scanned | None = None
+    source: Source, wanted: Sequence[tuple[int, int]], scanned: Scanned | None = None, most: int = 0
 ) -> list[tuple[int, str]]:
     """(line, text) of all records in the given ranges of lines (both ends included, ranges
-    may overlap), in order. With what a scan found, plain files are read only near its hits."""
+    may overlap), in order. With what a scan found, plain files are read only near these places.
+    `most`: about how many bytes to return; long lines are cut to their share of it."""
     ranges = _merged(wanted)
+    cut = _CUT
+    if most:
+        cut = min(_CUT, max(512, most // max(1, sum(last - first + 1 for first, last in ranges))))
     found: list[tuple[int, str]] = []
     if not ranges:
         return found
     anchors = sorted({(hit.line, hit.offset) for hit in scanned.hits}) if scanned and seekable(source) else []
+    marks = scanned.marks if scanned and seekable(source) else ()
     with open_stream(source) as stream:
         start = stream.tell() if seekable(source) else 0  # after a byte order mark
         line, position = 1, start
         for first, last in ranges:
             if seekable(source):
-                line, position = _seek(stream, first, anchors, start, (line, position))
+                line, position = _seek(stream, first, anchors, marks, start, (line, position))
             for number, text in _numbered(stream, line, first, last):
-                found += ((number, record) for record in _redraws(text))
+                found += ((number, record) for record in _redraws(text, cut))
             line = last + 1
             if seekable(source):
                 position = stream.tell()
@@ -134,10 +139,18 @@ def _merged(wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _seek(
-    stream: BinaryIO, first: int, anchors: list[tuple[int, int]], start: int, known: tuple[int, int]
+    stream: BinaryIO,
+    first: int,
+    anchors: list[tuple[int, int]],
+    marks: Sequence[tuple[int, int]],
+    start: int,
+    known: tuple[int, int],
 ) -> tuple[int, int]:
     """Puts the stream at the beginning of a line at or before `first`: back from the nearest
     known place after it, or forward from the known place before it."""
+    before = bisect_right(marks, first, key=lambda mark: mark[0]) - 1
+    if before >= 0 and marks[before][0] > known[0]:
+        known = (marks[before][0], start + marks[before][1])
     nearest = bisect_left(anchors, (first, 0))
     if nearest < len(anchors) and anchors[nearest][0] - first < first - known[0]:
         line, offset = anchors[nearest]

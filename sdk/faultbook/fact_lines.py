@@ -24,6 +24,8 @@ def observe(patterns: Iterable[Pattern], seen: Incident) -> dict[Key, list[Obser
     """What each virtual pattern finds in the facts of the incident."""
     wanted = [p for p in patterns if is_virtual(p)]
     lines = facts.lines_of(seen) if wanted else []
+    if not lines:
+        return {}
     rank = None if seen.initiating is None else seen.initiating.rank
     found: dict[Key, list[Observation]] = {}
     for pattern in wanted:

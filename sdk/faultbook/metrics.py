@@ -8,7 +8,7 @@ because its epoch moved on, or because it had reached its printed total, is the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from . import lazy
 from .lines import parse
@@ -83,14 +83,15 @@ def read_series(
     resolve: Resolver | None = None,
     attempt_starts: Sequence[int] = (),
     first_attempt: int = 0,
+    parsed: Mapping[str, Line] | None = None,
 ) -> list[Series]:
     """Reads the series of one source from its lines, or from those that `METRIC_HINTS` admit.
 
     `default_rank` is the rank of lines that name none; `resolve` turns a parsed line into
     a global rank (`RankMap.resolve`); `attempt_starts` are line numbers at which the caller
-    knows that a new attempt begins.
+    knows that a new attempt begins; `parsed` holds lines that `lines.parse` has read already.
     """
-    reader = _Reader(source, default_rank, resolve, first_attempt)
+    reader = _Reader(source, default_rank, resolve, first_attempt, parsed or {})
     starts = sorted(attempt_starts)
     passed = 0
     for number, text in lines:
@@ -110,12 +111,14 @@ def read_series(
 class _Reader:
     """One pass over the lines of one source."""
 
-    def __init__(self, source: int, default_rank: int | None, resolve: Resolver | None, first: int) -> None:
+    def __init__(
+        self, source: int, default_rank: int | None, resolve: Resolver | None, first: int, parsed: Mapping[str, Line]
+    ) -> None:
         self.collector = Collector(source)
         self.counters: dict[int | None, Counter] = {}
         self.table = Table()
         self.plans = Plans()
-        self.default_rank, self.resolve, self.first = default_rank, resolve, first
+        self.default_rank, self.resolve, self.first, self.parsed = default_rank, resolve, first, parsed
 
     def restart(self) -> None:
         for counter in self.counters.values():
@@ -146,7 +149,7 @@ class _Reader:
             return
         rank, body, fixed = None, text, True
         if text[0] not in "{ie":
-            parsed = parse(text)
+            parsed = self.parsed.get(text) or parse(text)
             rank, body = parsed.rank, parsed.body
             if parsed.stream in NO_METRICS:
                 return

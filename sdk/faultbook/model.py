@@ -80,6 +80,8 @@ class Scanned:
     capped: tuple[int, ...] = ()
     """Patterns of which only the first hits (and the last) were kept."""
     ends_mid_line: bool = False
+    marks: tuple[tuple[int, int], ...] = ()
+    """(line number, byte offset of its first byte) at regular distances, to find lines of a large input again."""
 
 
 @dataclass(frozen=True, slots=True)

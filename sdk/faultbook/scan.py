@@ -45,6 +45,8 @@ _WRAPPED = 1 << 17
 """Inputs up to this size are also searched for literals that a terminal's wrap broke."""
 _JOINS = 1000
 """Failed attempts per pattern to join a line with its neighbours, before giving up on it."""
+_MARK = 1 << 18
+"""Distance of the places whose line number is kept."""
 _LINE_END = lazy.regex_bytes(rb"[\n\r]")
 _SLOW_COUNT = sys.version_info < (3, 13)
 
@@ -140,6 +142,9 @@ class _Pass:
         self.lines = 0
         """Line ends before `counted`."""
         self.counted = 0
+        self.marks: list[tuple[int, int]] = []
+        self.next_mark = _MARK
+        """Offset in the input from which on the next line's beginning is kept."""
         self.hits = Hits(scanner.cap)
         self.joins: dict[int, int] = {}
         self.joined_until: dict[int, int] = {}
@@ -180,6 +185,7 @@ class _Pass:
             head=head_records(bytes(head), whole=size <= HEAD_BYTES),
             tail=tail_records(tail, lines, whole=size <= TAIL_BYTES, ends_mid_line=ends_mid_line),
             counts=dict(sorted(self.hits.counts.items())), capped=self.hits.capped(), ends_mid_line=ends_mid_line,
+            marks=tuple(self.marks),
         )
 
     def _tail(self, tail: bytes, got: int) -> bytes:
@@ -199,6 +205,14 @@ class _Pass:
         return todo - keep
 
     def _count(self, until: int) -> None:
+        while self.base + until > self.next_mark:
+            end = self.buf.find(b"\n", max(self.counted, self.next_mark - self.base), until) + 1
+            if end == 0:
+                break
+            self.lines += count_lines(self.buf, self.view, self.counted, end)
+            self.counted = end
+            self.marks.append((self.lines + 1, self.base + end))
+            self.next_mark = self.base + end + _MARK
         if until > self.counted:
             self.lines += count_lines(self.buf, self.view, self.counted, until)
             self.counted = until
