@@ -24,7 +24,7 @@ class EventPattern:
 
 
 _WATCHDOG_FIELDS = (
-    r"\[PG (?:ID )?(?P<group>\d+)(?: PG GUID [^ \]]*)?(?: \([^)]*\))? Rank (?P<group_rank>\d+)\]",
+    r"\[PG (?:ID )?(?P<group>\d+)(?: PG GUID (?P<guid>[^ (\]]+)[^ \]]*)?(?: \([^)]*\))? Rank (?P<group_rank>\d+)\]",
     r"\[Rank (?P<printed_rank>\d+)\]",
     r"SeqNum=(?P<seq>\d+)",
     r"OpType=(?P<op>\w+)",
@@ -34,7 +34,7 @@ _WATCHDOG_FIELDS = (
     r"ran for (?P<ran_ms>\d+) milliseconds",
 )
 _STATUS_FIELDS = (
-    r"\[PG (?:ID )?(?P<group>\d+)(?: PG GUID [^ \]]*)?(?: \([^)]*\))? Rank (?P<group_rank>\d+)\]",
+    r"\[PG (?:ID )?(?P<group>\d+)(?: PG GUID (?P<guid>[^ (\]]+)[^ \]]*)?(?: \([^)]*\))? Rank (?P<group_rank>\d+)\]",
     r"\[Rank (?P<printed_rank>\d+)\]",
     r"(?:work|at NCCL work): (?P<timed_out>\d+)",
     r"ast completed NCCL work: (?P<completed>\d+)",
@@ -78,7 +78,7 @@ _COMMUNICATION = (
            r"(?:watchdog got stuck|[Hh]eartbeat monitor timed out)"),
     _event("watchdog_exception", "cascade", "watchdog thread terminated with exception",
            r"watchdog thread terminated with exception: (?P<message>.*)",
-           (r"\[PG (?:ID )?(?P<group>\d+)(?: PG GUID [^ \]]*)?(?: \([^)]*\))? Rank (?P<group_rank>\d+)\]",
+           (r"\[PG (?:ID )?(?P<group>\d+)(?: PG GUID (?P<guid>[^ (\]]+)[^ \]]*)?(?: \([^)]*\))? Rank (?P<group_rank>\d+)\]",
             r"\[Rank (?P<printed_rank>\d+)\]")),
     _event("dump_signal", "cascade", "dump signal",
            r"(?:Received a|Observed flight recorder) dump signal(?: due to a collective timeout)?(?: from "

@@ -32,16 +32,19 @@ from .incident import Incident
 NAME = "incident"
 PREFIX = "faultbook-incident"
 DESYNC_RULES = frozenset({
-    "flight_recorder_shows", "own_fingerprint_differs", "behind_in_counters", "member_missing_in_group", "in_another_frame",
+    "flight_recorder_shows", "own_fingerprint_differs", "behind_in_counters", "behind_in_sub_group",
+    "member_missing_in_group", "in_another_frame",
     "interrupted_elsewhere", "different_start", "busy_elsewhere", "step_differs", "raised_late", "silent_by_elimination",
     "busy_bar_at_timeout", "named_by_barrier", "handled_error_before", "still_busy_when_others_failed",
     "slow_in_its_own_work", "only_one_did_not_time_out", "never_joined_the_store", "absent_from_summary", "parameters_differ",
+    "announced_a_save_before_the_wait",
 })  # fmt: skip
 """Rules that tell ranks apart which only waited for one another; the rest name a fault or an end from outside."""
 
 SILENT_RULES = frozenset({
     "silent_by_elimination", "busy_bar_at_timeout", "busy_elsewhere", "still_busy_when_others_failed", "raised_late",
     "slow_in_its_own_work", "only_one_did_not_time_out", "never_joined_the_store", "absent_from_summary",
+    "announced_a_save_before_the_wait",
 })  # fmt: skip
 """Of these, the ones by which the initiating rank was late, or not there at all."""
 

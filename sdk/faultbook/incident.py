@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from . import attempts, attribution, elastic, evidence, flight_recorder, incident_view, reading, rules, rules_fault, stacks
+from . import (
+    attempts,
+    attribution,
+    elastic,
+    evidence,
+    flight_recorder,
+    incident_view,
+    reading,
+    rules,
+    rules_fault,
+    rules_hints,
+    stacks,
+)
 from .attribution import Attribution, Record
 from .case_facts import listed, lost, steps_after, unknown
 from .elastic import ErrorFile
@@ -231,7 +243,7 @@ def _fault_without_progress(case: Case) -> bool:
     """A line of a fault that was not handled and after which nothing moved."""
     handled = {(e.source, e.line) for e in case.of_kind("handled")}
     return any(
-        e.kind in rules_fault.FAULT_LINES
+        (e.kind in rules_fault.FAULT_LINES or rules_hints.is_resource_warning(e))
         and (e.source, e.line) not in handled
         and not steps_after(case, e.source, e.line, e.rank)
         for e in case.events

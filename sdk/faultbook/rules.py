@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import rules_desync, rules_fault, rules_named, rules_time
+from . import rules_counters, rules_desync, rules_fault, rules_hints, rules_named, rules_time
 from .evidence import Case
 from .model import Initiating
 
@@ -31,7 +31,8 @@ RULES: tuple[Rule, ...] = (
     rules_named.named_by_barrier,
     rules_desync.own_fingerprint_differs,
     rules_desync.handled_error_before,
-    rules_desync.behind_in_counters,
+    rules_counters.behind_in_sub_group,
+    rules_counters.behind_in_counters,
     rules_desync.interrupted_elsewhere,
     rules_desync.member_missing_in_group,
     rules_desync.in_another_frame,
@@ -45,7 +46,10 @@ RULES: tuple[Rule, ...] = (
     rules_time.raised_late,
     rules_time.only_one_did_not_time_out,
     rules_time.silent_by_elimination,
+    rules_hints.cuda_fault_in_watchdog,
+    rules_hints.announced_a_save_before_the_wait,
     rules_named.nobody_named,
+    rules_hints.first_nccl_warning,
     rules_named.last_word_of_launcher,
 )
 """The order of evidence: the first rule that answers decides."""

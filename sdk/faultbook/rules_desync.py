@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 
 from . import lazy
-from .case_facts import Confidence, communication_failed, heard, listed, lost, rank, silent_ranks, steps_after, unknown
+from .case_facts import Confidence, communication_failed, listed, lost, rank, silent_ranks, steps_after, unknown
 from .evidence import Case
 from .exceptions import Frame, Part, Raised
 from .flight_recorder import minority
@@ -78,33 +78,6 @@ def own_fingerprint_differs(case: Case) -> Initiating | None:
                 f"{len(own)} rank(s) met something else on rank {number} than they run themselves",
                 "medium" if len(own) > 1 else "weak",
             )
-    return None
-
-
-def behind_in_counters(case: Case) -> Initiating | None:
-    """NCCL watchdog tables of one group: another call than the majority, or fewer enqueued."""
-    calls: dict[int, tuple[object, ...]] = {}
-    enqueued: dict[int, int] = {}
-    for event in case.of_kind("watchdog", "group_status"):
-        number = event.rank if event.rank is not None else event.detail.get("printed_rank")
-        if number is None or event.detail.get("group", 0) not in (0, "0"):
-            continue
-        if event.kind == "watchdog" and "seq" in event.detail:
-            calls.setdefault(number, tuple(event.detail.get(k) for k in ("seq", "op", "numel_in", "numel_out")))
-        if "enqueued" in event.detail:
-            enqueued.setdefault(number, event.detail["enqueued"])
-    for table, what in (
-        (enqueued, "enqueued fewer calls than all others"),
-        (calls, "waits in another call than all others"),
-    ):
-        odd = minority(table) if len(table) >= 3 else ()
-        if len(odd) == 1 and (table is calls or enqueued[odd[0]] < min(v for r, v in enqueued.items() if r != odd[0])):
-            complete = len(table) >= len(case.world)
-            return rank(odd[0], f"rank {odd[0]} {what}", "strong" if complete else "weak")
-    if len(calls) >= 2 and case.known.world_size:
-        absent = [r for r in case.world if r not in calls]
-        if len(absent) == 1 and absent[0] not in case.without_log and not case.known.folded and absent[0] in heard(case):
-            return rank(absent[0], f"all ranks but {absent[0]} report a watchdog timeout", "medium")
     return None
 
 

@@ -445,6 +445,61 @@ def test_another_call_at_the_same_number_is_the_minority() -> None:
     assert named(of_text(text)) == ("rank", 3)
 
 
+def in_group(rank: int, inner: int, guid: str, seq: int, enqueued: int, waits: bool = True) -> str:
+    head = f"[rank{rank}]:[E606 07:08:11.{rank}23456789 ProcessGroupNCCL.cpp:616] [PG ID 1 PG GUID {guid} Rank {inner}] "
+    text = (f"{head}Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType=ALLTOALL_BASE, NumelIn=64, NumelOut=64, "
+            "Timeout(ms)=600000) ran for 600031 milliseconds before timing out.\n") if waits else ""
+    return text + (f"{head}Timeout at NCCL work: {seq}, last enqueued NCCL work: {enqueued}, last completed NCCL work: {seq - 1}.\n")
+
+
+def test_the_counters_of_a_sub_group_come_before_those_of_the_world() -> None:
+    # Rank 3 skipped call 40 of its group and waits with 0 and 1 in the world's call 96; rank 2 is the world's odd one, a victim.
+    text = "".join(banner(r) for r in range(4)) + "".join(watchdog(r, 96, enqueued=96) for r in (0, 1, 3))
+    text += in_group(2, 0, "5(ep)", seq=40, enqueued=40) + in_group(3, 1, "5(ep)", seq=40, enqueued=39, waits=False)
+    found = of_text(text)
+    assert (named(found), found.rule) == (("rank", 3), "behind_in_sub_group")
+
+
+def test_a_printed_member_list_tells_who_is_missing_from_a_group() -> None:
+    text = "INFO:train:expert groups: [[0, 1], [2, 3]]\n" + "".join(banner(r) for r in range(4))
+    text += "".join(watchdog(r, 96, enqueued=96) for r in (0, 1, 3)) + in_group(2, 0, "5(ep)", seq=40, enqueued=40)
+    assert named(of_text(text)) == ("rank", 3)
+
+
+def test_group_ids_without_a_guid_are_not_compared() -> None:
+    # Each process counts its groups itself: [PG 1 ...] of two ranks may be two groups.
+    text = "".join(banner(r) for r in range(4)) + in_group(2, 0, "5", 40, 40).replace("ID 1 PG GUID 5", "1")
+    text += in_group(3, 1, "5", 40, 39, waits=False).replace("ID 1 PG GUID 5", "1")
+    assert of_text(text).rule != "behind_in_sub_group"
+
+
+SHM = "node-0:202016:20223{0} [{0}] misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE to 9637892 bytes\n"
+RECV = "node-0:202016:20223{0} [{0}] proxy.cc:1326 NCCL WARN Socket recv failed\n"
+
+
+def test_the_first_nccl_warning_is_a_weak_hint_if_it_is_of_its_own_resources() -> None:
+    found = of_text(SHM.format(5) + RECV.format(2))
+    assert named(found) == ("rank", 5) and found.initiating is not None and found.initiating.confidence == "weak"
+    assert named(of_text(RECV.format(2) + SHM.format(5)))[0] != "rank"  # a lost peer came first
+    assert named(of_text(SHM.format(1) + RECV.format(2).replace("node-0", "node-1")))[0] != "rank"  # two hosts, no order
+    assert of_text(SHM.format(5) + steps(5, 9)).initiating is None  # it went on
+
+
+def test_a_cuda_fault_that_ended_one_watchdog_is_that_ranks() -> None:
+    line = "  what():  [PG {0} Rank {1}] Process group watchdog thread terminated with exception: CUDA error: {2}\n"
+    assert named(of_text(line.format(0, 1, "device-side assert triggered"))) == ("rank", 1)
+    both = line.format(0, 1, "device-side assert triggered") + line.format(0, 2, "device-side assert triggered")
+    assert named(of_text(both))[0] != "rank"
+    assert named(of_text(line.format(0, 1, "initialization error")))[0] != "rank"
+
+
+def test_a_save_announced_without_a_rank_before_the_others_timed_out_is_rank_0s() -> None:
+    save = "2026-02-18 10:28:25,496 - root - INFO - Saving latest checkpoint model trained for 3 complete epochs\n"
+    assert named(of_text(save + watchdog(7, 96))) == ("rank", 0)
+    assert named(of_text(save + watchdog(0, 96)))[0] != "rank"  # rank 0 waits itself
+    assert named(of_text(watchdog(7, 96)))[0] != "rank"
+
+
 def test_a_bar_that_ran_for_the_whole_timeout_names_the_busy_rank() -> None:
     text = "Running tokenizer on dataset:   9%|#| 280000/2969526 [29:55<4:48:08, 155.57 examples/s]"
     text += "".join(f"[E ProcessGroupNCCL.cpp:475] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, OpType=ALLREDUCE, "
