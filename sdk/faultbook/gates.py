@@ -101,6 +101,17 @@ class PythonGate:
         return sorted(found)
 
 
+class Part:
+    """A gate for some literals of a longer list, with the list's numbers."""
+
+    def __init__(self, gate: Gate, numbers: Sequence[int]) -> None:
+        self.name = gate.name
+        self._gate, self._numbers = gate, numbers
+
+    def find(self, block: Block) -> list[tuple[int, int]]:
+        return [(end, self._numbers[literal]) for end, literal in self._gate.find(block)] if self._numbers else []
+
+
 _FRAGMENT = 5
 """Length of the fragments: shorter ones stand on too many lines, longer ones serve fewer literals."""
 

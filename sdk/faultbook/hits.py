@@ -9,6 +9,8 @@ _RANKS = 1024
 """Different rank prefixes that are told apart in one input."""
 _KEPT_BYTES = 32 << 20
 """Text of hits kept of one input; beyond, they are only counted."""
+SATURATED = 20_000
+"""Hits in a row of one pattern of which none was kept: from then on only its last ones are looked for."""
 _RANK_FIRST = lazy.regex_bytes(
     rb"\[(?:rank|default|trainer|Rank |RANK )(\d{1,6})[\]|]|[ \t]{0,6}(\d{1,6}): |\[(?:\d+,)?(\d{1,6})\][:<]"
 )
@@ -39,6 +41,10 @@ class Hits:
         self.kept: dict[tuple[int, bytes], int] = {}
         self.ranks: set[bytes] = set()
         self.bytes = 0
+        self.in_vain: dict[int, int] = {}
+        """Pattern → hits since one was kept."""
+        self.done: dict[int, int] = {}
+        """Saturated pattern → line of the hit that made it so."""
 
     def count(self, pattern: int, rank: bytes) -> tuple[tuple[int, bytes], bool]:
         """Counts one hit; its key, and whether it is to be kept among the first ones."""
@@ -48,7 +54,13 @@ class Hits:
                 rank = b""
             self.ranks.add(rank)
         key = (pattern, rank)
-        return key, self.kept.get(key, 0) < self.cap and self.bytes < _KEPT_BYTES
+        first = self.kept.get(key, 0) < self.cap and self.bytes < _KEPT_BYTES
+        self.in_vain[pattern] = 0 if first else self.in_vain.get(pattern, 0) + 1
+        return key, first
+
+    def saturated(self, pattern: int) -> bool:
+        """Whether looking further for this pattern is in vain."""
+        return self.in_vain.get(pattern, 0) >= SATURATED
 
     def keep(self, key: tuple[int, bytes], line: int, offset: int, text: bytes) -> None:
         self.kept[key] = self.kept.get(key, 0) + 1

@@ -7,7 +7,9 @@ Python object is made for any other line, so memory does not grow with the log.
 The answer does not depend on the block size, the gate or threads: records are judged in
 order, with a fixed amount of text around them in sight, and only then are hits capped: for
 each pattern and rank prefix (`[rank3]`, `[default3]`, `3:`) the first `cap` and the last
-are kept, while `counts` counts all matching records.
+are kept, while `counts` counts matching records. A pattern of which 20,000 hits in a row
+were of no use (a value that stands on every line) is dropped for the rest of the input; its
+last hits are then looked for in the input's last 128 KiB.
 
 A pattern from which no literal can be derived is tried on every record: right, but slow.
 The catalogue has none (`faultbook check` refuses them).
@@ -27,7 +29,7 @@ from typing import Any, BinaryIO
 from . import lazy
 from .confirm import ANSI, LOOK, Matcher, Record, following, join, joined_readings, line_before, window_number
 from .excerpts import HEAD_BYTES, TAIL_BYTES, head_records, records, tail_records, windows
-from .gates import Gate, choose_gate
+from .gates import Gate, Part, choose_gate
 from .hits import Hits, rank_prefix
 from .literals import SHORTEST, required_literals
 from .model import Scanned, Source
@@ -68,6 +70,7 @@ class Scanner:
         self.users = tuple(tuple(wanted[literal]) for literal in self.literals)
         self.without_literal = tuple(n for n, literals in enumerate(self._literals) if not literals)
         self.gate: Gate = choose_gate(self.literals, gate)
+        self._parts: dict[frozenset[int], Gate] = {}
         self._matchers: list[Matcher | None] = [None] * len(self.patterns)
         self._local = threading.local()
 
@@ -85,6 +88,14 @@ class Scanner:
         if made is None:
             made = self._matchers[number] = Matcher(self.patterns[number], self._literals[number])
         return made
+
+    def gate_without(self, done: frozenset[int]) -> Gate:
+        """A gate for the literals that other patterns use."""
+        part = self._parts.get(done)
+        if part is None:
+            kept = [n for n, users in enumerate(self.users) if not done.issuperset(users)]
+            part = self._parts[done] = Part(choose_gate([self.literals[n] for n in kept], self._gate_name), kept)
+        return part
 
     def buffer(self, size: int) -> bytearray:
         """This thread's buffer: allocating one per input would halve the rate on small files."""
@@ -142,6 +153,7 @@ class _Pass:
         self.lines = 0
         """Line ends before `counted`."""
         self.counted = 0
+        self.gate = scanner.gate
         self.marks: list[tuple[int, int]] = []
         self.next_mark = _MARK
         """Offset in the input from which on the next line's beginning is kept."""
@@ -152,6 +164,8 @@ class _Pass:
         self.odd = self.redrawn = False
         """Whether the region holds colour codes or backslashes; `\\r`."""
         self.region_line = 1
+        self.done = 0
+        """How many saturated patterns the gate leaves out."""
         self.last: dict[tuple[int, bytes], tuple[int, int]] = {}
         """Key → place in the buffer of the region's last hit beyond the cap."""
 
@@ -174,6 +188,8 @@ class _Pass:
                 todo = self._make_room(todo)
         size = self.base + self.filled
         self._count(self.filled)
+        if self.hits.done:
+            self._last_of_done(tail, size)
         if size <= _WRAPPED:
             self._broken_literals(bytes(self.view[:self.filled]) if self.base == 0 else b"")
         self.view.release()
@@ -266,6 +282,24 @@ class _Pass:
             if wanted:
                 self._record(record_start, record_end, wanted)
         self._settle_last(start)
+        if len(self.hits.done) > self.done:
+            self.done = len(self.hits.done)
+            self.gate = self.scanner.gate_without(frozenset(self.hits.done))
+
+    def _last_of_done(self, tail: bytes, size: int) -> None:
+        """The last hits of patterns that were given up as saturated."""
+        start = tail.find(b"\n") + 1 if len(tail) < size else 0
+        line = self.lines - tail.count(b"\n", start) + 1
+        for match in re.finditer(rb"[^\n\r]+|\n", tail[start:]):
+            if match[0] == b"\n":
+                line += 1
+                continue
+            record = Record(match[0], 0, len(match[0]))
+            for number, given_up in sorted(self.hits.done.items()):
+                found = record.match(self.scanner.matcher(number)) if line > given_up else None
+                if found is not None:
+                    offset = size - len(tail) + start + match.start() + found.shift
+                    self.hits.add(number, rank_prefix(match[0], 0, 160), line, offset, found.text)
 
     def _settle_last(self, start: int) -> None:
         """Copies the last hits out of the buffer, once per region instead of once per hit."""
@@ -292,7 +326,7 @@ class _Pass:
         block = self.view[start:until]
         if coloured:
             return self._coloured_gate(block, start)
-        found = self.scanner.gate.find(block)
+        found = self.gate.find(block)
         return found if start == 0 else [(start + end, literal) for end, literal in found]
 
     def _coloured_gate(self, block: memoryview, start: int) -> Iterator[tuple[int, int]]:
@@ -301,7 +335,7 @@ class _Pass:
         plain = ANSI.sub(b"", block)
         real, bare = _LINE_END.finditer(block), _LINE_END.finditer(plain)
         real_end, bare_end = 0, -1
-        for end, literal in self.scanner.gate.find(plain):
+        for end, literal in self.gate.find(plain):
             while bare_end < end:
                 bare_match, real_match = next(bare, None), next(real, None)
                 if bare_match is None or real_match is None:
@@ -332,7 +366,10 @@ class _Pass:
             return
         record: Record | None = None
         rank: bytes | None = None
+        done = self.hits.done
         for number in patterns:
+            if number in done:
+                continue
             matcher = self.scanner.matcher(number)
             if not self.odd and size <= matcher.window and not matcher.caret:
                 if matcher.search(self.buf, start, end) is not None:
@@ -344,6 +381,9 @@ class _Pass:
                         self.hits.keep(key, self.lines + 1, self.base + start, bytes(self.buf[start:end]))
                     else:
                         self.last[key] = (start, end)
+                        if self.hits.saturated(number):
+                            self._count(start)
+                            done[number] = self.lines + 1
                     continue
                 found = None
             else:
@@ -357,6 +397,8 @@ class _Pass:
                 rank = self._rank(start, end)
             self._count(start)
             self.hits.add(number, rank, self.lines + 1, self.base + start + found.shift, found.text)
+            if self.hits.saturated(number):
+                done[number] = self.lines + 1
 
     def _rank(self, start: int, end: int) -> bytes:
         return rank_prefix(self.buf, start, min(end, start + 160))
@@ -446,7 +488,7 @@ class _Giant:
         shift = owner.base - self.start  # buffer offset + shift = distance from the record's start
         for position, literal in scanner.gate.find(owner.view[start:end]):
             for number in scanner.users[literal]:
-                if number in self.matched:
+                if number in self.matched or number in owner.hits.done:
                     continue
                 matcher = scanner.matcher(number)
                 window = window_number(start + position - 1 + shift, matcher.window)

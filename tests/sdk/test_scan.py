@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from faultbook import hits as hits_module
 from faultbook.model import Hit, Scanned, Source
 from faultbook.scan import Scanner, records, scan_files, windows
 from faultbook.signatures import Pattern
@@ -25,6 +26,8 @@ TRACEBACK = Pattern(pattern=r"^Traceback \(most recent call last\):$")
 PREFIXED = Pattern(pattern=r"Traceback \(most recent")
 KILLED = Pattern(pattern=r"Killed\s+python[\d.]*$")
 NO_LITERAL = Pattern(pattern=r"\d\d:\d\d:\d\d")
+_GATES = (("python", "re"), ("hyperscan", "hyperscan"), ("ahocorasick", "ahocorasick_rs"))
+INSTALLED_GATES = [gate for gate, package in _GATES if find_spec(package)]
 ALL = (OOM, WATCHDOG, CUDNN, TRACEBACK, PREFIXED, KILLED, NO_LITERAL)
 
 
@@ -404,3 +407,24 @@ def test_windows_with_and_without_a_scan_are_the_same(wanted: list[tuple[int, in
 
 def test_records_give_line_offset_and_text() -> None:
     assert list(records(text_source("a\n\nb\rc\r\nd"))) == [(1, 0, "a"), (3, 3, "b"), (3, 5, "c"), (4, 8, "d")]
+
+
+def test_a_pattern_on_every_line_is_given_up_and_its_last_hit_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is the same for every block size and gate, and other patterns lose nothing."""
+    monkeypatch.setattr(hits_module, "SATURATED", 300)
+    hot = Pattern(pattern=r"loss \d")
+    lines = [f"[rank{n % 3}]: step {n} loss {n % 10}" for n in range(2000)]
+    lines[1500] = "[rank9]: CUDA out of memory and loss 3"  # a rank that comes after the pattern was given up
+    lines += ["x" * 100] * 1500
+    lines[-5] = "[rank1]: the end: loss 7"
+    data = "\n".join(lines) + "\n"
+    answers = []
+    for gate in INSTALLED_GATES:
+        scanner = Scanner([hot, OOM], gate=gate, cap=5)
+        answers += [scanner.scan(text_source(data), block=block) for block in (64, 1000, 4096, 1 << 19)]
+    assert all(answer == answers[0] for answer in answers)
+    kept = [hit for hit in answers[0].hits if hit.pattern == 0]
+    assert [hit.line for hit in answers[0].hits if hit.pattern == 1] == [1501]
+    assert kept[-1].line == len(lines) - 4 and kept[-1].text.endswith("loss 7")
+    assert {hit.line for hit in kept[:15]} == set(range(1, 16))
+    assert 0 in answers[0].capped
