@@ -130,7 +130,8 @@ GRAMMAR: dict[str, Json] = dict([
     _signature("space-after-a-byte", any=[_pattern(r"zeta.\sfault"), _pattern(r"zeta.[\s]+eta")]),
     _signature("two-bytes", all=[_pattern(r"zeta..theta")]),
     _signature("number", all=[_pattern(r"count (?P<n>[0-9,.]+)")], where=[{"left": "n", "op": ">=", "right": "1,000"}]),
-    _signature("word", all=[_pattern(r"word (?P<word>.+)$")], where=[{"left": "word", "op": "==", "right": "caf\u00e9", "type": "text"}]),
+    _signature("word", all=[_pattern(r"word (?P<word>.+)$")],
+               where=[{"left": "word", "op": "==", "right": "caf\u00e9", "type": "text"}]),
 ])  # fmt: skip
 
 LOGS: dict[str, list[str]] = {
