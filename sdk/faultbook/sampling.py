@@ -14,7 +14,7 @@ from . import excerpts
 from .model import Hit, Scanned, Source
 from .signatures import Pattern
 
-LINES = 8000
+LINES = 5000
 """Lines read of all inputs together."""
 LEAST = 100
 """Lines read of each input, even where there are very many."""
