@@ -99,7 +99,9 @@ def lines_of(incident: Incident) -> list[str]:
         elif "signal" in incident.rule or incident.rule == "one_odd_exit" or _died(incident):
             kinds.append("signal")
     if incident.rule in DESYNC_RULES or (lost and not own and told is not None and told.scope == "unknown"):
-        kinds.append("silent" if incident.rule in SILENT_RULES else "desync")
+        # A rank that gloo aborted for the size of what it received says nothing more, but it did take part.
+        met = rank is not None and any(e.kind == "size_mismatch" and e.rank == rank for e in incident.events)
+        kinds.append("silent" if incident.rule in SILENT_RULES and not met else "desync")
     if told is not None:
         detail |= _details(incident, rank)
     extra = "".join(f" {key}={re.sub(r'[^A-Za-z0-9_.:<>-]', '_', value)[:80]}" for key, value in detail.items())

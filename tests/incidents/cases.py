@@ -13,6 +13,7 @@ from typing import Any
 LOST = ("rank-raises-others-hang",)
 DESYNC = ("collective-desync",)
 SKIP = ("collective-skipped-by-one-rank", "rank-local-control-flow", "collective-desync")
+SHAPE = ("collective-shape-mismatch", "collective-op-mismatch")
 SLOW = ("job-hang-no-error", "straggler-rank", "collective-desync", "dataloader-hang")
 
 
@@ -55,10 +56,10 @@ KINDS: dict[str, Kind] = {
     # A rank that is already in the next call may have skipped this one or swapped the two: no log of a hang tells.
     "wrong-order": Kind("desync", ("collective-op-mismatch", *SKIP), note="another order of calls", set={"use": ["stats"]}),
     "size-mismatch": Kind(
-        "desync", ("collective-op-mismatch", *DESYNC), note="a shorter tensor in an all_reduce", set={"use": ["histogram"]}
+        "desync", (*SHAPE, *DESYNC), note="a shorter tensor in an all_reduce", set={"use": ["histogram"]}
     ),
     "rank0-eval": Kind(
-        "desync", ("rank0-only-collective", "collective-op-mismatch", *SKIP), guilty=0, note="rank 0 alone evaluates, collectively"
+        "desync", ("rank0-only-collective", *SHAPE, *SKIP), guilty=0, note="it alone evaluates, by an all_reduce"
     ),
     "rank0-state-dict": Kind(
         "desync",

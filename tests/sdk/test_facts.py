@@ -145,6 +145,13 @@ def test_nothing_failed_says_nothing() -> None:
     assert facts.lines_of(incident.from_sources(sources.discover(text=text))) == []
 
 
+def test_a_rank_that_gloo_aborted_was_in_a_call_and_not_absent() -> None:
+    text = world() + steps(3) + "".join(backward(r, CLOSED) for r in (1, 2, 3))
+    assert facts_of(text)["kind"] == "silent"
+    abort = "[rank0]:   what():  [enforce fail at /gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 820 vs 4. Received data size\n"
+    assert facts_of(world() + steps(3) + abort + "".join(backward(r, CLOSED) for r in (1, 2, 3)))["kind"] == "desync"
+
+
 def test_fields_are_words() -> None:
     text = world() + steps(3) + raised(1, "my.pkg.OddError: x", (80, "<lambda>", "boom()")) + backward(0, CLOSED) + backward(2, CLOSED)
     (line,) = facts.lines_of(incident.from_sources(sources.discover(text=text)))
