@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import __version__
 
@@ -94,8 +95,19 @@ def _delegate(name: str, argv: list[str]) -> int:
     raise CliError(f"`faultbook {name}` is not part of this installation: pip install 'faultbook[{EXTRAS[name]}]'")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Knows the terminal's width: to find it out, argparse would import `shutil`, and with it every compression module."""
+
+    def __init__(self, *args: Any, formatter_class: Any = argparse.HelpFormatter, **kwargs: Any) -> None:
+        try:
+            width = int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns)
+        except (ValueError, OSError):
+            width = 80
+        super().__init__(*args, formatter_class=functools.partial(formatter_class, width=max(width, 20) - 2), **kwargs)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="faultbook",
         description="Name the failure that broke a training run, and the rank it started on.",
         epilog=EXIT_CODES,
@@ -116,6 +128,14 @@ def _parser() -> argparse.ArgumentParser:
     diagnose.add_argument("--gate", choices=["hyperscan", "ahocorasick", "python"], help=argparse.SUPPRESS)
     diagnose.add_argument("--share", action="store_true", help="replace users, hosts, paths and addresses by pseudonyms")
     diagnose.set_defaults(run=_diagnose)
+
+    scan = commands.add_parser("scan", help="which known lines stand in which of very many files (no verdict)")
+    scan.add_argument("paths", nargs="+", metavar="PATH")
+    scan.add_argument("--engine", choices=["local", "process", "dask", "ray"], default="local",
+                      help="where files are read (default: one after the other, here)")  # fmt: skip
+    scan.add_argument("--workers", type=int, metavar="N", help="processes of --engine process (default: one per core)")
+    scan.add_argument("--json", action="store_true")
+    scan.set_defaults(run=_scan)
 
     run = commands.add_parser("run", help="run a launcher unchanged; when it fails or hangs, say why")
     run.add_argument("--hang-after", type=float, metavar="SECONDS", help="silence after which evidence is saved and reported")
@@ -258,6 +278,32 @@ def _watch(args: argparse.Namespace) -> int:
     return 0
 
 
+def _scan(args: argparse.Namespace) -> int:
+    import json
+
+    from .fanout import EngineMissing, scan_folder, to_dict
+    from .sources import SourceError
+
+    if args.workers is not None and args.workers < 1:
+        raise CliError("--workers: at least 1")
+    try:
+        files = scan_folder(args.paths, _load(), args.engine, args.workers)
+    except (SourceError, EngineMissing) as error:
+        raise CliError(str(error)) from None
+    if args.json:
+        print(json.dumps(to_dict(files, args.engine), indent=2, ensure_ascii=False))
+        return 0
+    from .render import _cut
+
+    rows = [[_cut(f.file), str(s.line), str(s.count), s.role, s.signature, _cut(s.text, 100)] for f in files for s in f.seen]
+    _table(["file", "line", "count", "role", "signature", "first line"], rows)
+    read = [f for f in files if not f.skipped]
+    size = sum(f.size for f in read) / 1e6
+    print(f"{len(read)} files, {size:.1f} MB, {sum(bool(f.seen) for f in read)} with known lines, "
+          f"{len(files) - len(read)} skipped", file=sys.stderr)  # fmt: skip
+    return 0
+
+
 def _load() -> Catalog:
     from .catalog import CatalogError, load_catalog
 
@@ -341,12 +387,13 @@ def _table(head: list[str], rows: list[list[str]]) -> None:
         try:
             from rich.console import Console
             from rich.table import Table
+            from rich.text import Text
         except ImportError:
             pass
         else:
             table = Table(*head, box=None, header_style="bold")
             for row in rows:
-                table.add_row(*row)
+                table.add_row(*map(Text, row))  # as it is: `[rank0]` in a log is no markup
             Console().print(table)
             return
     for row in rows:
