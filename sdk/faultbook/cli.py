@@ -98,12 +98,13 @@ def _delegate(name: str, argv: list[str]) -> int:
 class _Parser(argparse.ArgumentParser):
     """Knows the terminal's width: to find it out, argparse would import `shutil`, and with it every compression module."""
 
-    def __init__(self, *args: Any, formatter_class: Any = argparse.HelpFormatter, **kwargs: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         try:
             width = int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns)
         except (ValueError, OSError):
             width = 80
-        super().__init__(*args, formatter_class=functools.partial(formatter_class, width=max(width, 20) - 2), **kwargs)
+        formatter = options.pop("formatter_class", argparse.HelpFormatter)
+        super().__init__(formatter_class=functools.partial(formatter, width=max(width, 20) - 2), **options)
 
 
 def _parser() -> argparse.ArgumentParser:
