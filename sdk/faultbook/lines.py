@@ -92,6 +92,8 @@ class _Head:
             if first or row.name != "srun":
                 return row, {n: value for n, inner in self.names[number] if (value := merged[inner])}, merged.end()
         for row in self.rows:
+            if row.needs and row.needs not in text:
+                continue
             match = row.regex.match(text, position)
             if match is not None and (first or row.name != "srun"):
                 return row, {n: value for n, value in match.groupdict().items() if value}, match.end()

@@ -49,12 +49,14 @@ class Prefix:
     """Name of the time layout; times of different layouts are not compared."""
     trust: int = LAUNCHER
     stream: str = ""
+    needs: str = ""
+    """Such a line holds this text, here or further on: without it the expression need not even be compiled."""
 
 
 def _row(
-    name: str, heads: str, regex: str, *, clock: str = "", trust: int = LAUNCHER, stream: str = "", flags: int = 0
+    name: str, heads: str, regex: str, *, clock: str = "", trust: int = LAUNCHER, stream: str = "", flags: int = 0, needs: str = ""
 ) -> Prefix:
-    return Prefix(name, lazy.regex(regex, flags | re.ASCII), heads, clock, trust, stream)
+    return Prefix(name, lazy.regex(regex, flags | re.ASCII), heads, clock, trust, stream, needs)
 
 
 PREFIXES: tuple[Prefix, ...] = (
@@ -81,7 +83,7 @@ PREFIXES: tuple[Prefix, ...] = (
     ),
     # the launchers' own words
     _row("tee", "[", rf"\[{NOT_A_NAME}[A-Za-z_][A-Za-z_\-]{{0,30}}(?P<local>\d{{1,4}})(?:\|\d{{1,6}})?\]:[ ]?"),
-    _row("nemo-run", "a", r"[A-Za-z][\w.\-]{0,60}/\d{1,5} (?=\[)"),
+    _row("nemo-run", "a", r"[A-Za-z][\w.\-]{0,60}/\d{1,5} (?=\[)", needs="/"),
     _row("openmpi", "[", r"\[\d{1,9},(?P<rank>\d{1,6})\]<(?P<stream>stdout|stderr|stddiag)>:[ ]?"),
     _row("determined", "[", r"\[rank=(?P<rank>\d{1,6})\][ ]?(?:\|\|)?[ ]?"),
     _row("container", "0a", r"[0-9a-f]{8,12} (?=\[rank=|\|\|)"),
@@ -93,11 +95,11 @@ PREFIXES: tuple[Prefix, ...] = (
     _row("user-local-rank", "[", r"\[local[ _]rank[ _:=]{0,2}(?P<local>\d{1,3})\]:?[ ]?", flags=re.IGNORECASE),
     _row("user-pid", "[", r"\[(?P<pid>\d{3,8})\][ ](?=\[)"),
     _row("srun", "0", r"(?P<task>\d{1,5}): (?!\s{0,3}-?\d{1,9}\.\d{1,9},)"),
-    _row("slurmstepd", "s", rf"slurmstepd(?:-(?P<host>{HOST}))?: ", stream="scheduler"),
-    _row("accelerate", "s", r"(?P<stream>stdout|stderr): "),
+    _row("slurmstepd", "s", rf"slurmstepd(?:-(?P<host>{HOST}))?: ", stream="scheduler", needs="slurmstepd"),
+    _row("accelerate", "s", r"(?P<stream>stdout|stderr): ", needs=": "),
     _row("cri", "s", r"(?P<stream>stdout|stderr) [FP] "),
     _row("stream", "[", r"\[(?P<stream>stdout|stderr)\][ ]?"),
-    _row("stream-file", "a", r"(?P<file>[\w.\-]{1,100}) (?=\[(?:stdout|stderr)\])"),
+    _row("stream-file", "a", r"(?P<file>[\w.\-]{1,100}) (?=\[(?:stdout|stderr)\])", needs=" [std"),
     # Ray, vLLM, SGLang
     _row(
         "ray", "(",
@@ -120,24 +122,24 @@ PREFIXES: tuple[Prefix, ...] = (
     _row("journald", "JFMASOND", rf"(?P<mon>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {{1,2}}(?P<D>\d{{1,2}}) {HMS}{FRACTION} "
          rf"(?P<host>{HOST}) (?=[\w.\-@/()]{{1,64}}(?:\[\d{{1,9}}\])?: )", clock="syslog"),
     _row("kernel", "k", r"kernel: ", stream="kernel"),
-    _row("talos", "a", rf"(?:(?P<host>{HOST}): )?kern: +\w{{3,10}}: ", stream="kernel"),
-    _row("unit", "a", r"[A-Za-z][\w.\-@/]{0,63}\[\d{1,9}\]: "),
-    _row("syslog-iso", "a", rf"(?P<host>{HOST}) (?=(?:kernel|systemd|slurmd|slurmstepd|dockerd|containerd|kubelet)(?:\[\d{{1,9}}\])?: )"),
+    _row("talos", "a", rf"(?:(?P<host>{HOST}): )?kern: +\w{{3,10}}: ", stream="kernel", needs="kern: "),
+    _row("unit", "a", r"[A-Za-z][\w.\-@/]{0,63}\[\d{1,9}\]: ", needs="]: "),
+    _row("syslog-iso", "a", rf"(?P<host>{HOST}) (?=(?:kernel|systemd|slurmd|slurmstepd|dockerd|containerd|kubelet)(?:\[\d{{1,9}}\])?: )", needs=": "),
     # NCCL, Open MPI, UCX
-    _row("nccl", "a0", rf"(?P<host>{HOST}):(?P<pid>\d{{1,9}})(?::\d{{1,20}})? \[(?P<device>\d{{1,3}})\] (?=[^\n]{{0,120}}?NCCL)",
+    _row("nccl", "a0", rf"(?P<host>{HOST}):(?P<pid>\d{{1,9}})(?::\d{{1,20}})? \[(?P<device>\d{{1,3}})\] (?=[^\n]{{0,120}}?NCCL)", needs="NCCL",
          stream="nccl"),
     _row("location", "[", r"\[[\w./\-]{1,120}\.py:\d{1,6}(?::[\w<>]{1,64})?\][ ]?"),
     _row("mpi-host", "[", rf"\[(?![\w.\-]{{1,64}}\.(?:py|cpp|cc|cu|c|h|rs|go):)(?P<host>{HOST}):(?P<pid>\d{{2,9}})(?: {{0,3}}:\d{{1,9}}){{0,2}}\][ ]{{1,3}}"),
     # containers
     _row("kubectl", "[", rf"\[pod/(?P<host>{HOST})/{HOST}\][ ]?"),
-    _row("compose", "a", r"[a-z][\w.\-]{0,40}-\d{1,4} {1,12}\| "),
+    _row("compose", "a", r"[a-z][\w.\-]{0,40}-\d{1,4} {1,12}\| ", needs="| "),
     # levels and logger names, once something stands before or a known separator follows
     _row("loguru", "|", rf"\| (?P<level>{LEVELS}) {{0,9}}\| [\w.:<>\-]{{1,120}} - "),
-    _row("olmo", "a0", rf"(?P<host>{HOST}):(?P<local>\d{{1,3}})\t[\w.]{{1,80}}:\d{{1,6}}\t(?P<level>{LEVELS})\t"),
+    _row("olmo", "a0", rf"(?P<host>{HOST}):(?P<local>\d{{1,3}})\t[\w.]{{1,80}}:\d{{1,6}}\t(?P<level>{LEVELS})\t", needs="\t"),
     _row("level-bracket", "[", rf"\[(?P<level>{LEVELS})\][ ]{{0,4}}"),
     _row("python-basic", "DIWECFNTS", rf"(?P<level>{LEVELS}):[A-Za-z_][\w.]{{0,100}}:"),
     _row("tf-cc", "VIWEF", r"(?P<level>[VIWEF]) [\w./\-]{1,160}\.(?:cc|h|cpp|cu):\d{1,6}\][ ]?"),
-    _row("logger-level", "a", rf"[A-Za-z_][\w.]{{2,100}}: \[(?P<level>{LEVELS})\] "),
+    _row("logger-level", "a", rf"[A-Za-z_][\w.]{{2,100}}: \[(?P<level>{LEVELS})\] ", needs=": ["),
     _row("dash-level", "-", rf"- (?:[\w.\[\] ]{{1,80}}? - )?(?P<level>{LEVELS}) {{0,9}}[-:] "),
     _row("level", "DIWECFNTS", rf"(?P<level>{LEVELS}) {{0,6}}(?:: |- |\| )"),
     # last, since ordinary words could look like it

@@ -46,7 +46,7 @@ _ENDS = (
     "finish",
     "done",
     "succe",
-    "runtime",
+    "train_runtime",
     "trainer.fit",
     "final",
     "exit",

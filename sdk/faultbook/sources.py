@@ -243,8 +243,14 @@ def _plain_name(name: str) -> str:
     return COMPRESSED.sub("", os.path.basename(name))
 
 
+_NAME_WORDS = ("rank", "attempt", "trace", "dump", "node", "host", "worker", "pod", "compute", "machine")
+
+
 def _facts_of_name(name: str) -> dict[str, Any]:
     base = _plain_name(name)
+    lowered = name.lower()
+    if not any(word in lowered for word in _NAME_WORDS):
+        return {"stream": _stream_of(base.lower())}
     parts = name.replace("\\", "/").split("/")[:-1]
     facts: dict[str, Any] = {"stream": _stream_of(base.lower())}
     for position, part in enumerate(parts):
@@ -274,36 +280,41 @@ def _stream_of(base: str) -> Literal["stdout", "stderr", "mixed"]:
 
 # --- what the first bytes say ---
 
-_KINDS_BY_NAME: tuple[tuple[SourceKind, re.Pattern[str]], ...] = (
-    ("flight_recorder", lazy.regex(r"(?:^|[_-])fr_?trace|nccl_trace|comm_lib_trace|flight_?recorder", re.I)),
-    ("kernel", lazy.regex(r"^(?:dmesg|kern(?:el)?)\b|[-_.]dmesg\b|^kern\.log", re.I)),
-    ("scheduler", lazy.regex(r"^(?:sacct|scontrol|squeue|sinfo|kubectl|pods?|k8s|events)\b|[-_.](?:sacct|scontrol)\b", re.I)),
-    ("stacks", lazy.regex(r"py-?spy|^stacks?\b", re.I)),
-    ("gpu", lazy.regex(r"nvidia-?smi|rocm-?smi|^dcgm", re.I)),
-)
-_KINDS_BY_HEAD: tuple[tuple[SourceKind, re.Pattern[bytes]], ...] = (
-    ("error_json", lazy.regex_bytes(rb'\s*\{\s*"message"\s*:\s*(?:\{|"(?s:.)*"(?:timestamp|extraInfo|errorCode)")')),
-    (
-        "flight_recorder",
-        lazy.regex_bytes(rb'\s*\{(?s:.)*"(?:pg_config|pg_status|collective_seq_id|nccl_version|comm_lib_version)"'),
-    ),
-    ("flight_recorder", lazy.regex_bytes(rb"\x80[\x02-\x05](?s:.)*(?:entries|nccl_version|pg_config)")),
-    ("metrics", lazy.regex_bytes(rb'\s*\{(?s:.)*"(?:log_history|best_model_checkpoint|best_global_step)"')),
-    ("kernel", lazy.regex_bytes(rb"(?:<\d+>)?\[ *\d+\.\d{6}\] ")),
-    ("scheduler", lazy.regex_bytes(rb"\s*(?:JobID(?:Raw)?[ |]|JobId=\d|LAST SEEN +TYPE|NAME +READY +STATUS)")),
-    ("stacks", lazy.regex_bytes(rb"Process \d+: .*\r?\nPython v\d|pid \d+ rank \S+ argv ")),
-    ("gpu", lazy.regex_bytes(rb"\s*=+ ?NVSMI LOG ?=+|\s*(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [\d :]+\r?\n)?\+-+\+\r?\n\| NVIDIA-SMI")),
-)
+_KINDS_BY_NAME: tuple[tuple[SourceKind, tuple[str, ...], re.Pattern[str]], ...] = (
+    ("flight_recorder", ("trace", "recorder"),
+     lazy.regex(r"(?:^|[_-])fr_?trace|nccl_trace|comm_lib_trace|flight_?recorder", re.I)),
+    ("kernel", ("dmesg", "kern"), lazy.regex(r"^(?:dmesg|kern(?:el)?)\b|[-_.]dmesg\b|^kern\.log", re.I)),
+    ("scheduler", ("sacct", "scontrol", "squeue", "sinfo", "kubectl", "pod", "k8s", "events"),
+     lazy.regex(r"^(?:sacct|scontrol|squeue|sinfo|kubectl|pods?|k8s|events)\b|[-_.](?:sacct|scontrol)\b", re.I)),
+    ("stacks", ("spy", "stack"), lazy.regex(r"py-?spy|^stacks?\b", re.I)),
+    ("gpu", ("smi", "dcgm"), lazy.regex(r"nvidia-?smi|rocm-?smi|^dcgm", re.I)),
+)  # fmt: skip
+"""Kind, words of which such a name holds one, expression."""
+_KINDS_BY_HEAD: tuple[tuple[SourceKind, bytes, re.Pattern[bytes]], ...] = (
+    ("error_json", b"{", lazy.regex_bytes(rb'\s*\{\s*"message"\s*:\s*(?:\{|"(?s:.)*"(?:timestamp|extraInfo|errorCode)")')),
+    ("flight_recorder", b"{",
+     lazy.regex_bytes(rb'\s*\{(?s:.)*"(?:pg_config|pg_status|collective_seq_id|nccl_version|comm_lib_version)"')),
+    ("flight_recorder", b"\x80", lazy.regex_bytes(rb"\x80[\x02-\x05](?s:.)*(?:entries|nccl_version|pg_config)")),
+    ("metrics", b"{", lazy.regex_bytes(rb'\s*\{(?s:.)*"(?:log_history|best_model_checkpoint|best_global_step)"')),
+    ("kernel", b"<[", lazy.regex_bytes(rb"(?:<\d+>)?\[ *\d+\.\d{6}\] ")),
+    ("scheduler", b"JLN", lazy.regex_bytes(rb"\s*(?:JobID(?:Raw)?[ |]|JobId=\d|LAST SEEN +TYPE|NAME +READY +STATUS)")),
+    ("stacks", b"Pp", lazy.regex_bytes(rb"Process \d+: .*\r?\nPython v\d|pid \d+ rank \S+ argv ")),
+    ("gpu", b"=+MTWFS",
+     lazy.regex_bytes(rb"\s*=+ ?NVSMI LOG ?=+|\s*(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [\d :]+\r?\n)?\+-+\+\r?\n\| NVIDIA-SMI")),
+)  # fmt: skip
+"""Kind, the first characters of which such a file has one, expression."""
 _JSON_TEXT = lazy.regex_bytes(rb'"(?:message|log|msg|text|body|line|event)"\s*:\s*"', re.I)
 _JSON_NUMBERS = lazy.regex_bytes(rb'\s*\{[^\n]*"[^"\n]+"\s*:\s*-?(?:\d|NaN|Infinity)')
 
 
 def _kind(base: str, head: bytes) -> SourceKind:
-    for kind, by_name in _KINDS_BY_NAME:
-        if base and by_name.search(base):
+    lowered = base.lower()
+    for kind, words, by_name in _KINDS_BY_NAME:
+        if any(word in lowered for word in words) and by_name.search(base):
             return kind
-    for kind, by_head in _KINDS_BY_HEAD:
-        if by_head.match(head):
+    first = head.lstrip()[:1]
+    for kind, firsts, by_head in _KINDS_BY_HEAD:
+        if first and first in firsts and by_head.match(head):
             return kind
     suffix = os.path.splitext(base.lower())[1]
     if suffix in (".csv", ".tsv") and re.match(rb"[^\n]*[,\t][^\n]*\r?\n[^\n]*\d", head):
