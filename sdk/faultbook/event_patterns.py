@@ -194,6 +194,9 @@ _LAUNCHER = (
 )
 # fmt: on
 
+_SACCT = r"^\s{0,4}\d{1,12}(?:[_+.][a-z\d\[\]\-]{1,12})?(?:\.[a-z\d]{1,10})?[|\s].{0,120}"
+"""The beginning of a row of accounting: a job or a step of it."""
+
 # fmt: off
 _OUTSIDE = (
     _event("host_oom_kill", "confirmation", "Killed process",
@@ -216,6 +219,17 @@ _OUTSIDE = (
            r"error: Node failure on (?P<lost_node>[\w.\-\[\],]+)"),
     _event("node_failed", "confirmation", ("DUE TO NODE FAILURE", "NODE_FAIL"),
            r"(?:CANCELLED AT (?P<when>[^ ]+) DUE TO NODE FAILURE|NODE_FAIL)"),
+    # Accounting: `sacct` in columns (State, ExitCode last) or with --parsable, and `scontrol show job`. The state of a
+    # job in them is a word that logs use for other things, so the shape of the row must fit.
+    _event("time_limit", "confirmation", ("TIMEOUT  ", "|TIMEOUT|", "JobState=TIMEOUT"),
+           rf"{_SACCT}(?:TIMEOUT  \s{{0,8}}\d{{1,3}}:\d{{1,3}}\s{{0,4}}$|\|TIMEOUT\|)|\bJobState=TIMEOUT\b"),
+    _event("preempted", "confirmation", ("PREEMPTED  ", "|PREEMPTED|", "JobState=PREEMPTED"),
+           rf"{_SACCT}(?:PREEMPTED  \s{{0,8}}\d{{1,3}}:\d{{1,3}}\s{{0,4}}$|\|PREEMPTED\|)|\bJobState=PREEMPTED\b"),
+    _event("oom_kill_step", "confirmation", "OUT_OF_ME",
+           rf"{_SACCT}OUT_OF_ME(?:\+|MORY)(?:\s{{1,12}}\d{{1,3}}:\d{{1,3}}\s{{0,4}}$|\|)|\bJobState=OUT_OF_MEMORY\b",
+           (r"\bBatchHost=(?P<node>[\w.\-]+)",)),
+    _event("cancelled", "confirmation", ("CANCELLED by", "JobState=CANCELLED"),
+           rf"{_SACCT}CANCELLED by \d{{1,10}}\b|\bJobState=CANCELLED\b"),
     _event("cancelled", "confirmation", "CANCELLED AT",
            r"(?:ON (?P<node>[\w.\-]+) )?CANCELLED AT (?P<when>[^ *]+)(?: \*\*\*| ?$)"),
     _event("preempted", "confirmation",
