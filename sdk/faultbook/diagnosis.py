@@ -96,6 +96,7 @@ def conclude(seen: Examined, explaining: Sequence[Candidate], harmless: Sequence
     incident = seen.incident
     abnormal = _curves(seen)
     names = {s.index: s.name for s in seen.sources} | {-1: facts.NAME}
+    explaining = _hang_first(explaining, incident)
     findings = ranking.findings(explaining, incident.initiating, names, URL)
     findings = [_in_words(f, incident.initiating, incident.hung or incident.stopped) for f in findings]
     verdict = _verdict(seen, explaining, abnormal)
@@ -171,6 +172,14 @@ def _names_the_stop(candidate: Candidate, incident: Incident) -> bool:
         return False
     stops = {(e.source, e.line) for e in incident.events if e.kind in progress.STOPS}
     return all((o.source, o.line) in stops for o in candidate.best.evidence)
+
+
+def _hang_first(explaining: Sequence[Candidate], incident: Incident) -> Sequence[Candidate]:
+    """Somebody ended a job that had long stood still: that end is a consequence, whatever names it."""
+    if not incident.hung:
+        return explaining
+    stops = [c for c in explaining if _names_the_stop(c, incident)]
+    return [*(c for c in explaining if c not in stops), *stops]
 
 
 def _as_stopped(

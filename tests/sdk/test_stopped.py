@@ -15,13 +15,24 @@ slurmstepd: error: *** JOB 37361369 ON node-0 CANCELLED AT 2026-11-30T12:00:04 D
 """
 
 
-def book(slug: str, pattern: str, literal: str) -> Catalog:
-    entry: dict[str, Any] = {"slug": slug, "kind": "cause", "title": slug, "category": "scheduler", "ancestors": []}
+Part = tuple[dict[str, Any], dict[str, Any]]
+
+
+def part(slug: str, pattern: str, literal: str, category: str = "scheduler", role: str = "root") -> Part:
+    entry = {"slug": slug, "kind": "cause", "title": slug, "category": category, "ancestors": []}
     row = {
-        "entry": slug, "kind": "log", "id": "x", "role": "root",
+        "entry": slug, "kind": "log", "id": "x", "role": role,
         "all": [{"pattern": pattern, "literals": [literal]}],
     }  # fmt: skip
-    return Catalog("", {slug: entry}, (row,), "")
+    return entry, row
+
+
+def book(slug: str, pattern: str, literal: str) -> Catalog:
+    return bound(part(slug, pattern, literal))
+
+
+def bound(*parts: Part) -> Catalog:
+    return Catalog("", {entry["slug"]: entry for entry, _ in parts}, tuple(row for _, row in parts), "")
 
 
 def test_an_entry_whose_line_is_the_stop_leaves_the_verdict_stopped() -> None:
@@ -34,3 +45,17 @@ def test_another_fault_before_the_stop_is_diagnosed() -> None:
     log = LOG.replace("slurmstepd", "RuntimeError: the sampler ran dry\nslurmstepd")
     answer = diagnose(text=log, catalog=book("dry", r"the sampler ran dry", "the sampler ran dry"))
     assert answer.verdict == "diagnosed"
+
+
+def test_the_end_of_a_job_that_hung_comes_after_the_hang() -> None:
+    steps = "".join(f"[rank0]: 2026-11-30 12:00:{n:02d} step={n} loss=2.{n:04d}\n" for n in range(1, 30))
+    end = "slurmstepd: error: *** JOB 37361369 ON node-0 CANCELLED AT {} DUE TO PREEMPTION ***\n"
+    both = bound(
+        part("preempted", r"DUE TO PREEMPTION", "due to preemption"),
+        part("hang", r"incident kind=hang ", "incident kind=hang ", "distributed", "cascade"),
+    )
+    moving = diagnose(text=steps + end.format("2026-11-30T12:00:30"), catalog=both)
+    assert (moving.verdict, moving.diagnoses[0].entry) == ("stopped", "preempted")
+    hung = diagnose(text=steps + end.format("2026-11-30T18:00:00"), catalog=both)
+    assert hung.verdict == "diagnosed"
+    assert [(f.entry, f.role) for f in hung.diagnoses] == [("hang", "primary"), ("preempted", "collateral")]
