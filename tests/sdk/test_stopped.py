@@ -52,7 +52,7 @@ def test_the_end_of_a_job_that_hung_comes_after_the_hang() -> None:
     end = "slurmstepd: error: *** JOB 37361369 ON node-0 CANCELLED AT {} DUE TO PREEMPTION ***\n"
     both = bound(
         part("preempted", r"DUE TO PREEMPTION", "due to preemption"),
-        part("hang", r"incident kind=hang ", "incident kind=hang ", "distributed", "cascade"),
+        part("hang", r"faultbook-incident kind=hang ", "faultbook-incident kind=hang ", "distributed", "cascade"),
     )
     moving = diagnose(text=steps + end.format("2026-11-30T12:00:30"), catalog=both)
     assert (moving.verdict, moving.diagnoses[0].entry) == ("stopped", "preempted")
