@@ -28,7 +28,7 @@ def clean_by_range(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torc
 
 def run(ctx):
     torch.manual_seed(ctx.seed)
-    ctx.workload(steps=STEPS, batch=BATCH, widths=[16, WIDTH, 1], bad_rows=BAD_ROWS)
+    ctx.workload(steps=STEPS, batch=BATCH, widths=[16, WIDTH, 1], bad_rows=BAD_ROWS, bad_step=BAD_STEP)
     generator = torch.Generator().manual_seed(ctx.seed + 1)
     rule = torch.randn(16, 1, generator=generator) / 4
     rows_x = torch.randn(STEPS * BATCH, 16, generator=generator)
