@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from .examine import Examined, examine
 from .incident import Incident
 from .model import Diagnosis, Finding, Initiating, Verdict
 from .ranking import Candidate, Match
-from .signatures import LogSignature
+from .signatures import LogSignature, MetricSignature
 from .values import replace
 
 URL = "https://faultbook.github.io/entries/{slug}/"
@@ -100,6 +101,9 @@ def conclude(seen: Examined, explaining: Sequence[Candidate], harmless: Sequence
     findings = ranking.findings(explaining, incident.initiating, names, URL)
     findings = [_in_words(f, incident.initiating, incident.hung or incident.stopped) for f in findings]
     verdict = _verdict(seen, explaining, abnormal)
+    if verdict == "diagnosed" and _died_of_something_else(seen, explaining[0]):
+        verdict = "unrecognised"
+        findings = [replace(f, role="contributing") if f.role == "primary" else f for f in findings]
     if verdict == "stopped":
         findings = _as_stopped(harmless, explaining, findings, names)
     elif not findings or verdict in ("healthy", "inconclusive"):
@@ -194,6 +198,20 @@ def _as_stopped(
     rest = [replace(f, role="collateral") for f in findings if f.entry not in causes]
     rest += [ranking.finding(c, "contributing", 0.9, None, names, URL) for c in harmless if c not in ended]
     return [replace(f, role="primary" if n == 0 else "contributing") for n, f in enumerate(first)] + rest
+
+
+_NUMERIC = lazy.regex(r"\b(?:nan|inf(?:inity|inite)?|non-?finite|finite|overflow\w*|diverg\w*|invalid)\b", re.IGNORECASE)
+
+
+def _died_of_something_else(seen: Examined, first: Candidate) -> bool:
+    """A curve shows a silent fault, and the run was ended by an exception that is no consequence of numbers: the
+    curve is true, but it does not name what killed the run."""
+    if first.entry["visibility"] != "silent" or not all(isinstance(m.signature, MetricSignature) for m in first.matches):
+        return False
+    own = [r for r in seen.incident.exceptions if r.kind in ("own", "fatal")]
+    bare = None if own else _bare_exception(seen)
+    texts = [f"{r.cause.type} {r.cause.message}" for r in own] + ([bare["text"]] if bare else [])
+    return bool(texts) and not any(_NUMERIC.search(text) for text in texts)
 
 
 _EXCEPTION = lazy.regex(r"^(?:E {2,})?(?:[A-Za-z_]\w*\.){0,6}[A-Z]\w*(?:Error|Exception|Interrupt)(?:: \S|$)")
