@@ -10,6 +10,14 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+ENDS = {
+    "SIGINT": ("user-interrupt",),
+    "SIGTERM": ("agent-received-sigterm",),
+    "SIGHUP": ("launcher-sighup-session-closed", "agent-received-sigterm"),
+    "slurm:TIME LIMIT": ("slurm-time-limit", "agent-received-sigterm"),
+    "slurm:PREEMPTION": ("slurm-preemption", "agent-received-sigterm"),
+}
+"""Entries that name an end from outside."""
 LOST = ("rank-raises-others-hang",)
 DESYNC = ("collective-desync",)
 SKIP = ("collective-skipped-by-one-rank", "rank-local-control-flow", "collective-desync")
@@ -59,7 +67,7 @@ KINDS: dict[str, Kind] = {
         "desync", (*SHAPE, *DESYNC), note="a shorter tensor in an all_reduce", set={"use": ["histogram"]}
     ),
     "rank0-eval": Kind(
-        "desync", ("rank0-only-collective", *SHAPE, *SKIP), guilty=0, note="it alone evaluates, by an all_reduce"
+        "desync", ("rank0-only-collective", *SKIP), guilty=0, note="it alone evaluates, by an all_reduce"
     ),
     "rank0-state-dict": Kind(
         "desync",
@@ -103,7 +111,7 @@ KINDS: dict[str, Kind] = {
     "healthy-retry": Kind("healthy", note="one rank logged a caught exception and went on"),
     "healthy-early-stop": Kind("healthy", note="all ranks stop together", set={"as": "early-stop", "everywhere": True}),
     "healthy-skip": Kind("healthy", note="all ranks skip the batch together", set={"everywhere": True, "said": True}),
-    "stopped": Kind("outside", ("user-interrupt", "slurm-preemption"), set={"steps": 900, "step_time": 0.1}),
+    "stopped": Kind("outside", set={"steps": 900, "step_time": 0.1}),
     "hang": Kind("hang", SLOW, note="its storage does not answer; then somebody ended the job", set={"timeout": 200}),
     "port-in-use": Kind("port", ("address-already-in-use",)),
     "restart-same": Kind("own", ("label-out-of-range", *LOST), "IndexError", note=OWN, set={"as": "label-range"}),
@@ -273,6 +281,19 @@ def _table() -> list[Incident]:
     add("restart-same", "redirect", restarts=1)
     add("restart-other", "redirect", restarts=1, verdict_alt=("unrecognised",), set={"record": True})
     add("restart-ok", "tee", restarts=1, scope="none", alt=("rank",), verdict="healthy", verdict_alt=("diagnosed",))
+    # Harder to read: little is logged, no prefix, no dump.
+    add("stall", "plain", alt=("unknown",), **hf)
+    add("local-skip", "plain", **hf)
+    add("uneven", "srun", world=8, **bare)
+    add("handled", "plain", dumps=True, **hf)
+    add("moe-empty", "srun", set={"say_groups": False}, scope="unknown", alt=("rank",), **bare)
+    add("fsdp-divergent-init", "plain", **pipe)
+    add("wrong-order", "plain", **hf)
+    add("size-mismatch", "plain", alt=("unknown",), **bare)
+    add("rank0-state-dict", "plain", set={"said": False}, **hf)
+    add("slow-save", "mpirun", set={"said": False}, alt=("unknown",), **bare)
+    add("early-stop", "tasks", world=3)
+    add("skip-collective", "files", world=8, **hf)
     return rows
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -18,13 +19,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from cases import INCIDENTS, KINDS, Incident
+from cases import ENDS, INCIDENTS, KINDS, SHAPE, Incident
 from launch import HERE, by_runner, by_torchrun
 from truth import judge
 
 from faultbook_repro.core.runner import Runner
 
 TRIES = 3
+_CARETS = re.compile(r"^(?:\S*: ?|\[1,\d+\]<stderr>:)*[ ~^]*\^[ ~^]*\n", re.M)
+"""The lines below a frame's code that mark a column: left out, to keep the files small."""
 
 
 def label(incident: Incident, files: Iterable[str], simulated: list[str]) -> dict[str, Any]:
@@ -32,8 +35,13 @@ def label(incident: Incident, files: Iterable[str], simulated: list[str]) -> dic
     exact = list(kind.exact)
     if incident.torchrun and kind.family in ("own", "signal", "all", "finite", "restart"):
         exact.append("torchelastic-child-failed")
+    if kind.family == "outside":
+        exact += ENDS[incident.stop]
     if incident.detail and kind.family == "desync":
         exact.append("collective-op-mismatch")  # what DETAIL itself reports, whatever the reason
+    folder = HERE / "data" / incident.id
+    if kind.family == "desync" and any("gloo::EnforceNotMet" in (folder / f).read_text(encoding="utf-8") for f in files):
+        exact += [slug for slug in SHAPE if slug not in exact]  # gloo says that the sizes differ, and the rank nothing more
     decided = incident.scope == "rank"
     return {
         "id": incident.id,
@@ -78,7 +86,7 @@ def make(incident: Incident, runner: Runner) -> tuple[dict[str, Any] | None, str
         return None, why
     for path, text in run.files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
+        (folder / path).write_text(_CARETS.sub("", text) if path.endswith((".log", ".out")) else text, encoding="utf-8")
     simulated = run.simulated + (["CUDA OOM text"] if incident.kind == "handled" else [])
     return label(incident, run.files, simulated), ""
 

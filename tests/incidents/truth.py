@@ -8,6 +8,7 @@ from typing import Any
 from cases import KINDS, Incident
 
 _COMMUNICATION = ("gloo", "Connection closed", "Connection reset", "Broken pipe", "imed out", "imeout", "store", "mismatch",
+                  "monitoredBarrier",
                   "same model across all ranks", "not to match")  # fmt: skip
 
 
