@@ -342,8 +342,10 @@ def evaluate_signature(sig: MetricSignature, series: Sequence[Series]) -> Metric
             groups: list[Sequence[Series]] = [here]
         else:
             # A series without a rank belongs to whoever printed it: judged with its own file.
-            keys = sorted({(s.rank, s.source if s.rank is None else -1) for s in here}, key=lambda k: (k[0] is None, k))
-            groups = [[s for s in here if (s.rank, s.source if s.rank is None else -1) == key] for key in keys]
+            owners: dict[tuple[int | None, int], list[Series]] = {}
+            for s in here:
+                owners.setdefault((s.rank, s.source if s.rank is None else -1), []).append(s)
+            groups = [owners[key] for key in sorted(owners, key=lambda k: (k[0] is None, k))]
         matches = [m for group in groups if (m := _holds(sig, group, here, attempt)) is not None]
         if matches:
             matches.sort(key=lambda m: (m.firings[-1].step, m.firings[-1].line, -1 if m.rank is None else m.rank))

@@ -77,6 +77,9 @@ class Exit:
         return self.code - 128 if self.code in (132, 134, 135, 136, 137, 139) else None
 
 
+Kinded = tuple[str, Raised]
+
+
 @dataclass(slots=True)
 class Case:
     """Everything known about one attempt."""
@@ -98,6 +101,8 @@ class Case:
     """Why the job counts as hung although it was ended from outside."""
     step_lines: list[tuple[Record, float]] | None = None
     """Records that report a step, with it; read when first asked for."""
+    kinded: tuple[Sequence[Raised], tuple[list[Kinded], dict[int | None, list[Kinded]]]] | None = None
+    """The exceptions that `_sorted` has sorted, and how."""
 
     @property
     def steps(self) -> list[tuple[Record, float]]:
@@ -141,15 +146,27 @@ class Case:
         return [e for e in self.events if e.kind in kinds]
 
     def raised_by(self, rank: int, *kinds: str) -> list[Raised]:
-        return [r for r in self.raised if r.rank == rank and (not kinds or r.kind in kinds)]
+        return [r for kind, r in self._sorted()[1].get(rank, ()) if not kinds or kind in kinds]
 
     def ranks_with(self, *kinds: str) -> dict[int, Raised]:
         """rank → its first exception of these kinds."""
         found: dict[int, Raised] = {}
-        for raised in self.raised:
-            if raised.rank is not None and raised.kind in kinds:
+        for kind, raised in self._sorted()[0]:
+            if raised.rank is not None and kind in kinds:
                 found.setdefault(raised.rank, raised)
         return found
+
+    def _sorted(self) -> tuple[list[Kinded], dict[int | None, list[Kinded]]]:
+        """(kind, exception) in order, and by rank; made once, since rules ask for each of a thousand ranks."""
+        if self.kinded is None or self.kinded[0] is not self.raised:
+            every: list[Kinded] = [(raised.kind, raised) for raised in self.raised]
+            index: dict[int | None, list[Kinded]] = defaultdict(list)
+            for kind, raised in every:
+                index[raised.rank].append((kind, raised))
+            found = (every, dict(index))
+            self.kinded = (self.raised, found)
+            return found
+        return self.kinded[1]
 
 
 def gather(

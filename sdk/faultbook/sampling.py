@@ -16,7 +16,7 @@ from .signatures import Pattern
 
 LINES = 5000
 """Lines read of all inputs together."""
-LEAST = 100
+LEAST = 56
 """Lines read of each input, even where there are very many."""
 AROUND = 60
 """Lines read before and after a hit."""
@@ -64,7 +64,8 @@ def choose(scanned: Scanned, share: int) -> tuple[list[tuple[int, int]], list[Hi
     lines = scanned.lines
     if lines <= share:
         return [(1, lines)], []
-    head, tail = share // 5, share * 3 // 10
+    head = share // 5
+    tail = share * 3 // 10 if share >= 4 * LEAST else share * 5 // 8  # of a short share, most for how it ended
     wanted = [(1, head), (lines - tail + 1, lines)]
     blocks = share // 5 // BLOCK
     for number in range(blocks):
@@ -81,12 +82,13 @@ def choose(scanned: Scanned, share: int) -> tuple[list[tuple[int, int]], list[Hi
         at = bisect_left(centres, hit.line)
         if any(abs(c - hit.line) <= AROUND // 2 for c in centres[max(0, at - 1) : at + 1]):
             continue
-        if left > 0:
+        if left >= AROUND:
             centres.insert(at, hit.line)
             wanted.append((max(1, hit.line - AROUND), hit.line + AROUND))
             left -= 2 * AROUND
-        elif len(alone) < share:
+        elif left > 0:
             alone.append(hit)
+            left -= 1
     return wanted, alone
 
 

@@ -49,6 +49,8 @@ _JOINS = 1000
 """Failed attempts per pattern to join a line with its neighbours, before giving up on it."""
 _MARK = 1 << 18
 """Distance of the places whose line number is kept."""
+_MANY = 500
+"""Candidates in one region from which on it is worth asking whether there is any match."""
 _LINE_END = lazy.regex_bytes(rb"[\n\r]")
 _SLOW_COUNT = sys.version_info < (3, 13)
 
@@ -164,6 +166,10 @@ class _Pass:
         self.odd = self.redrawn = False
         """Whether the region holds colour codes or backslashes; `\\r`."""
         self.region_line = 1
+        self.exhausted: set[int] = set()
+        """Patterns of which so many candidates came to nothing that lines are no longer joined for them."""
+        self.skip: set[int] = set()
+        """Those of them that match nowhere in the region."""
         self.done = 0
         """How many saturated patterns the gate leaves out."""
         self.last: dict[tuple[int, bytes], tuple[int, int]] = {}
@@ -265,6 +271,9 @@ class _Pass:
         self.odd = coloured or buf.find(b"\\", start, until) >= 0
         self.redrawn = buf.find(b"\r", start, until) >= 0
         hits = self._gate(start, until, coloured)
+        self.skip = set()
+        if self.exhausted and not self.odd:
+            hits = self._without_misses(start, until, list(hits))
         if self.scanner.without_literal:
             self._every_record(start, until, hits)
         else:
@@ -285,6 +294,23 @@ class _Pass:
         if len(self.hits.done) > self.done:
             self.done = len(self.hits.done)
             self.gate = self.scanner.gate_without(frozenset(self.hits.done))
+
+    def _without_misses(self, start: int, until: int, hits: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Where a literal stands on every line and its pattern matches on none, one search of the region
+        tells so. Only for patterns for which a record that does not match has no other consequence."""
+        if len(hits) < _MANY:
+            return hits
+        users = self.scanner.users
+        longest = max(map(len, bytes(self.view[start:until]).split(b"\n")))
+        literals = {literal for _, literal in hits}
+        asked = {number for literal in literals for number in users[literal]}
+        for number in sorted(asked & self.exhausted - self.hits.done.keys()):
+            matcher = self.scanner.matcher(number)
+            if longest <= matcher.window and matcher.within_lines and matcher.search(self.buf, start, until) is None:
+                self.skip.add(number)
+        settled = self.skip | self.hits.done.keys()
+        dead = {literal for literal in literals if settled.issuperset(users[literal])}
+        return [hit for hit in hits if hit[1] not in dead]
 
     def _last_of_done(self, tail: bytes, size: int) -> None:
         """The last hits of patterns that were given up as saturated."""
@@ -368,7 +394,7 @@ class _Pass:
         rank: bytes | None = None
         done = self.hits.done
         for number in patterns:
-            if number in done:
+            if number in done or number in self.skip:
                 continue
             matcher = self.scanner.matcher(number)
             if not self.odd and size <= matcher.window and not matcher.caret:
@@ -408,7 +434,10 @@ class _Pass:
     def _join(self, number: int, matcher: Matcher, start: int, end: int) -> None:
         """Tries the record with the next ones, then the one before with it."""
         tried = self.joins.get(number, 0)
-        if tried >= _JOINS or end - start > LOOK:
+        if tried >= _JOINS:
+            self.exhausted.add(number)
+            return
+        if end - start > LOOK:
             return
         self.joins[number] = tried + 1
         if self.joined_until.get(number, -1) > self.base + start:

@@ -428,3 +428,16 @@ def test_a_pattern_on_every_line_is_given_up_and_its_last_hit_still_found(monkey
     assert kept[-1].line == len(lines) - 4 and kept[-1].text.endswith("loss 7")
     assert {hit.line for hit in kept[:15]} == set(range(1, 16))
     assert 0 in answers[0].capped
+
+
+@pytest.mark.parametrize("gate", INSTALLED_GATES)
+def test_a_literal_on_every_line_without_a_match_costs_no_hit_further_on(gate: str) -> None:
+    rare = Pattern(pattern=r"CUDA out of memory: rank \d+ lost", literals=("cuda out of memory",))
+    lines = ["a line of usual length: CUDA out of memory, " + "x" * (n % 50) for n in range(6000)]
+    lines[4321] = "CUDA out of memory: rank 3 lost"
+    lines[5999] = "CUDA out of memory: rank 4 lost"
+    data = "\n".join(lines) + "\n"
+    scanner = Scanner([rare, CUDNN], gate=gate)
+    answers = [scanner.scan(text_source(data), block=block) for block in (300, 5000, 1 << 16, 1 << 19)]
+    assert all(answer == answers[0] for answer in answers)
+    assert [hit.line for hit in answers[0].hits] == [4322, 6000]
