@@ -30,7 +30,7 @@ class Kind:
     """A way to fail."""
 
     family: str
-    """What must have happened, see `truth.judge`: own | signal | desync | late | all | finite | restart | healthy | outside
+    """What must have happened, see `truth.judge`: own | signal | desync | late | all | finite | healthy | outside
     | hang | port."""
     exact: tuple[str, ...] = ()
     expect: str = ""
@@ -115,7 +115,6 @@ KINDS: dict[str, Kind] = {
     "hang": Kind("hang", SLOW, note="its storage does not answer; then somebody ended the job", set={"timeout": 200}),
     "port-in-use": Kind("port", ("address-already-in-use",)),
     "restart-same": Kind("own", ("label-out-of-range", *LOST), "IndexError", note=OWN, set={"as": "label-range"}),
-    "restart-ok": Kind("restart", note="attempt 0 failed, attempt 1 completed", set={"as": "label-range", "last_attempt": 0}),
     "restart-other": Kind(
         "own", ("label-out-of-range", *LOST), "IndexError", note="attempt 0 by that rank; attempt 1 failed for another reason",
         set={"as": "restart-other", "last_attempt": 0},
@@ -280,7 +279,7 @@ def _table() -> list[Incident]:
     add("port-in-use", "tee", scope="outside", alt=("all", "unknown"))
     add("restart-same", "redirect", restarts=1)
     add("restart-other", "redirect", restarts=1, verdict_alt=("unrecognised",), set={"record": True})
-    add("restart-ok", "tee", restarts=1, scope="none", alt=("rank",), verdict="healthy", verdict_alt=("diagnosed",))
+    add("restart-same", "tee", restarts=1, **hf)
     # Harder to read: little is logged, no prefix, no dump.
     add("stall", "plain", alt=("unknown",), **hf)
     add("local-skip", "plain", **hf)

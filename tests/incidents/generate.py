@@ -33,7 +33,7 @@ _CARETS = re.compile(r"^(?:\S*: ?|\[1,\d+\]<stderr>:)*[ ~^]*\^[ ~^]*\n", re.M)
 def label(incident: Incident, files: Iterable[str], simulated: list[str]) -> dict[str, Any]:
     kind, files = KINDS[incident.kind], sorted(files)
     exact = list(kind.exact)
-    if incident.torchrun and kind.family in ("own", "signal", "all", "finite", "restart"):
+    if incident.torchrun and kind.family in ("own", "signal", "all", "finite"):
         exact.append("torchelastic-child-failed")
     if kind.family == "outside":
         exact += ENDS[incident.stop]

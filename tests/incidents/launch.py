@@ -146,7 +146,8 @@ _KERNEL = (
 def _agent(incident: Incident, scratch: Path, node: int, port: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={incident.world // incident.nodes}"]
     command += [f"--max-restarts={incident.restarts}", "--monitor-interval=0.1"]
-    command += ["--master-addr=127.0.0.1", f"--master-port={port}"]
+    # A restart at a static address finds the dead attempt's keys in the store; the c10d rendezvous does not.
+    command += ["--standalone"] if incident.restarts else ["--master-addr=127.0.0.1", f"--master-port={port}"]
     if incident.nodes > 1:
         command += [f"--nnodes={incident.nodes}", f"--node-rank={node}", "--local-addr=127.0.0.1"]
     if incident.layout in ("tee", "redirect", "merged-nodes"):

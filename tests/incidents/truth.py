@@ -46,11 +46,11 @@ def judge(incident: Incident, attempts: list[dict[int, RankEnd]]) -> str:
     assert mine is not None
     if any(e.own for e in others.values()) and kind.family not in ("all", "finite"):
         return f"another rank raised its own error: {next(e for e in others.values() if e.own)}"
-    if kind.family in ("own", "restart"):
-        if mine.end != kind.expect and kind.family == "own":
+    if kind.family == "own":
+        if mine.end != kind.expect:
             return f"the guilty rank ended with {mine}"
-        if kind.family == "restart" and (len(attempts) != 2 or any(e.end != "ok" for e in attempts[1].values())):
-            return "attempt 1 did not complete"
+        if len(attempts) != incident.restarts + 1:
+            return f"{len(attempts)} attempts"
         return "" if mine.own else "its exception was one of communication"
     if kind.family == "signal":
         if mine.end is not None or not mine.fired:
