@@ -19,7 +19,7 @@ Part = tuple[dict[str, Any], dict[str, Any]]
 
 
 def part(slug: str, pattern: str, literal: str, category: str = "scheduler", role: str = "root") -> Part:
-    entry = {"slug": slug, "kind": "cause", "title": slug, "category": category, "ancestors": []}
+    entry = {"slug": slug, "kind": "cause", "title": slug, "category": category, "visibility": "loud", "ancestors": []}
     row = {
         "entry": slug, "kind": "log", "id": "x", "role": role,
         "all": [{"pattern": pattern, "literals": [literal]}],
