@@ -51,7 +51,12 @@ def details(index: int, text: str) -> dict[str, Any] | None:
             for key, value in extra.groupdict().items():
                 if value is not None:
                     found.setdefault(key, value)
-    return {k: int(v) if re.fullmatch(r"-?\d{1,18}", v) else v for k, v in found.items()}
+    return {k: _whole(v) if re.fullmatch(r"-?[0-9]+", v) else v for k, v in found.items()}
+
+
+def _whole(digits: str) -> int:
+    """Their number; of absurdly many only how large at least, since the reader expects a number and may calculate."""
+    return int(digits) if len(digits) <= 18 else (-1 if digits[0] == "-" else 1) * 10**18
 
 
 def matches(text: str) -> list[tuple[int, dict[str, Any]]]:

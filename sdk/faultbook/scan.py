@@ -79,10 +79,10 @@ class Scanner:
     def __reduce__(self) -> tuple[Any, ...]:
         return Scanner, (self.patterns, self._gate_name, self.cap)
 
-    def scan(self, source: Source, block: int = BLOCK) -> Scanned:
+    def scan(self, source: Source, block: int | None = None) -> Scanned:
         """Everything found in one input. Raises SourceError when it cannot be read."""
         with open_stream(source) as stream:
-            scanned = _Pass(self, source.index, block).run(stream)
+            scanned = _Pass(self, source.index, block or BLOCK).run(stream)
         return scanned
 
     def matcher(self, number: int) -> Matcher:

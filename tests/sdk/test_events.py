@@ -141,3 +141,11 @@ def test_rank_lists(text: str, ranks: tuple[int, ...]) -> None:
 
 def test_a_range_of_ranks_cannot_fill_the_memory() -> None:
     assert len(events.rank_list("0-9999999")) <= 100_001
+
+
+def test_a_number_of_absurd_length_stays_a_number() -> None:
+    """A line with a flipped digit or two must not make a rule compare a text with a number."""
+    line = f"torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: {'1' * 40} (pid: 9) of binary: python"
+    found = dict(events.matches(line))
+    detail = next(iter(found.values()))
+    assert detail["local_rank"] == 10**18 and detail["pid"] == 9
