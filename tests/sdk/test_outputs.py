@@ -210,7 +210,7 @@ def run(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_writes_all_forms_masked_with_the_curves_that_mattered(tmp_path: Path, root: Path):
     log, page, summary = tmp_path / "run.log", tmp_path / "report.html", tmp_path / "summary.md"
     text = (root / "kb/model/learned-temperature-collapse/logs/broken.log").read_text()
-    log.write_text(f"{text}\nTraceback (most recent call last):\nValueError: token {TOKEN} refused\n")
+    log.write_text(f"{text}\nTraceback (most recent call last):\nValueError: loss is nan; report with token {TOKEN} refused\n")
     summary.write_text("# before\n")
     done = run(str(log), "--sarif", "--html", str(page), "--github-summary", GITHUB_STEP_SUMMARY=str(summary))
     assert done.returncode == 1, done.stderr
