@@ -48,6 +48,7 @@ def examine(
     patterns = _patterns(wanted, hints=known is None or known > WHOLE)
     scanner = scan.Scanner(patterns, gate=_gate(gate, known))
     scanned = {index: scanner.scan(s) for index, s in logs.items()}
+    denied, found = _denied(wanted, patterns, scanned, logs, scanner.gate.name)
     notes = []
     if sum(x.size for x in scanned.values()) <= WHOLE:
         texts = {index: [(line, text) for line, _, text in scan.records(s)] for index, s in logs.items()}
@@ -59,8 +60,8 @@ def examine(
         return texts[source.index] if source.index in texts else attribution.read_text(source)
 
     seen, records = incident.with_records(sources, reader, stalled)
-    observations = _observe(patterns, scanned, records, sources)
-    for key, lines in fact_lines.observe(patterns, seen).items():
+    observations = _observe(patterns, scanned, records, sources) | _observe(denied, found, records, sources)
+    for key, lines in fact_lines.observe([*patterns, *denied], seen).items():
         observations.setdefault(key, []).extend(lines)
     by_source: dict[int, list[Record]] = defaultdict(list)
     for record in records:
@@ -93,14 +94,40 @@ def _gate(asked: str | None, size: int | None) -> str | None:
     return "python" if small and not asked and not os.environ.get("FAULTBOOK_GATE") else asked
 
 
+def _denied(
+    signatures: Sequence[Signature],
+    patterns: Sequence[Pattern],
+    scanned: Mapping[int, Scanned],
+    logs: Mapping[int, Source],
+    gate: str,
+) -> tuple[list[Pattern], dict[int, Scanned]]:
+    """Patterns that only a `none` asks for, and their hits. What must not occur is often what stands on every line of a
+    healthy log: it is looked for only where everything else of the signature was found, in a scan of its own."""
+    hits = {key_of(patterns[number]) for one in scanned.values() for number in one.counts}
+    known = {key_of(p) for p in patterns}
+    asked: dict[Key, Pattern] = {}
+    for signature in signatures:
+        if not isinstance(signature, LogSignature) or not signature.none:
+            continue
+        required = all(key_of(p) in hits or fact_lines.is_virtual(p) for p in signature.all)
+        optional = not signature.any or any(key_of(p) in hits or fact_lines.is_virtual(p) for p in signature.any)
+        if required and optional:
+            asked.update((key_of(p), p) for p in signature.none if key_of(p) not in known)
+    denied = list(asked.values())
+    if not denied:
+        return [], {}
+    scanner = scan.Scanner(denied, gate=gate)
+    return denied, {index: scanner.scan(source) for index, source in logs.items()}
+
+
 def _patterns(signatures: Iterable[Signature], hints: bool) -> list[Pattern]:
-    """All patterns of the signatures; with `hints` also those that say where a large input is worth reading."""
+    """All patterns that a signature requires; with `hints` also those that say where a large input is worth reading."""
     found: dict[Key, Pattern] = {}
     if hints:
-        found = {key_of(p): p for p in (*(e.pattern for e in events.EVENT_PATTERNS), sampling.ANOMALIES)}
+        found = {key_of(p): p for p in (*(e.pattern for e in events.EVENT_PATTERNS), *sampling.HINTS)}
     for signature in signatures:
         if isinstance(signature, LogSignature):
-            for pattern in (*signature.all, *signature.any, *signature.none):
+            for pattern in (*signature.all, *signature.any):
                 found.setdefault(key_of(pattern), pattern)
     return list(found.values())
 

@@ -50,9 +50,9 @@ def _texts(lines: list[bytes]) -> list[tuple[int, str]]:
     return found
 
 
-def _redraws(line: bytes, most: int = _CUT) -> list[str]:
-    """The last non-empty records of one physical line, each cut to `most` bytes, together to twenty times as many."""
-    return [_text(record, most) for record in line.rsplit(b"\r", _REDRAWS)[-_REDRAWS:] if record]
+def _redraws(line: bytes, most: int = _CUT, count: int = _REDRAWS) -> list[str]:
+    """The last non-empty records of one physical line, each cut to `most` bytes."""
+    return [_text(record, most) for record in line.rsplit(b"\r", count)[-count:] if record]
 
 
 def _text(record: bytes, most: int = _CUT) -> str:
@@ -91,7 +91,8 @@ def windows(
 ) -> list[tuple[int, str]]:
     """(line, text) of all records in the given ranges of lines (both ends included, ranges
     may overlap), in order. With what a scan found, plain files are read only near these places.
-    `most`: about how many bytes to return; long lines are cut to their share of it."""
+    `most`: about how many bytes to return; long lines are cut to their share of it, and of redrawn
+    ones only the last states are returned."""
     ranges = _merged(wanted)
     cut = _CUT
     if most:
@@ -108,7 +109,7 @@ def windows(
             if seekable(source):
                 line, position = _seek(stream, first, anchors, marks, start, (line, position))
             for number, text in _numbered(stream, line, first, last):
-                found += ((number, record) for record in _redraws(text, cut))
+                found += ((number, record) for record in _redraws(text, cut, 3 if most else _REDRAWS))
             line = last + 1
             if seekable(source):
                 position = stream.tell()

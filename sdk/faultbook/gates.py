@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 Block = bytes | bytearray | memoryview
@@ -28,8 +28,20 @@ class Gate(Protocol):
         ...
 
 
+_COMMON = b" 0e12osat.nci-5r3:l4967/p8md,uhf_gb'[]"
+"""Bytes of logs, the most frequent first."""
+
+
+def _rare_end(literal: bytes) -> int:
+    """How much of a literal Vectorscan is given. It looks at a literal's last bytes first, so one that ends as healthy
+    lines do makes it stop for nothing: the longest of those beginnings of ten bytes or more that end in the rarest three."""
+    weight = [len(_COMMON) - at if (at := _COMMON.find(byte)) >= 0 else 0 for byte in literal]
+    ends = range(min(10, len(literal)), len(literal) + 1)
+    return min(ends, key=lambda end: (sum(weight[end - 3 : end]), -end))
+
+
 class HyperscanGate:
-    """All literals in one Vectorscan database."""
+    """The beginnings of all literals in one Vectorscan database; the rest is compared where one stands."""
 
     name = "hyperscan"
 
@@ -37,10 +49,16 @@ class HyperscanGate:
         import hyperscan
 
         self._hyperscan = hyperscan
+        uses: dict[bytes, list[tuple[int, bytes]]] = {}
+        for number, literal in enumerate(literals):
+            end = _rare_end(literal)
+            uses.setdefault(literal[:end], []).append((number, literal[end:]))
+        self._uses = tuple(uses.values())
+        self._plain = all(len(use) == 1 and not use[0][1] for use in self._uses)
         self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
         # no SOM_LEFTMOST: start offsets cost a factor of 4, and the end is enough
         self._database.compile(
-            expressions=list(literals), ids=list(range(len(literals))), elements=len(literals),
+            expressions=list(uses), ids=list(range(len(uses))), elements=len(uses),
             flags=hyperscan.HS_FLAG_CASELESS, literal=True,
         )
         self._local = threading.local()
@@ -56,8 +74,16 @@ class HyperscanGate:
 
         scan: Any = self._database.scan  # its stub wants str or bytes
         scan(block, match_event_handler=on_match, scratch=scratch)
+        if not self._plain:
+            found = list(self._completed(memoryview(block), found))
         found.sort()
         return found
+
+    def _completed(self, block: memoryview, found: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        for end, beginning in found:
+            for number, rest in self._uses[beginning]:
+                if not rest or bytes(block[end : end + len(rest)]).lower() == rest:
+                    yield end + len(rest), number
 
 
 class AhoCorasickGate:

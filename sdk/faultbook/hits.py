@@ -9,7 +9,7 @@ _RANKS = 1024
 """Different rank prefixes that are told apart in one input."""
 _KEPT_BYTES = 32 << 20
 """Text of hits kept of one input; beyond, they are only counted."""
-SATURATED = 20_000
+SATURATED = 8000
 """Hits in a row of one pattern of which none was kept: from then on only its last ones are looked for."""
 _RANK_FIRST = lazy.regex_bytes(
     rb"\[(?:rank|default|trainer|Rank |RANK )(\d{1,6})[\]|]|[ \t]{0,6}(\d{1,6}): |\[(?:\d+,)?(\d{1,6})\][:<]"

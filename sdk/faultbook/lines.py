@@ -60,7 +60,7 @@ def strip_ansi(text: str) -> str:
     return text
 
 
-_MANY = 200
+_MANY = 1500
 """From so many lines on, one expression for all rows of a first character pays for being compiled."""
 _GROUP = lazy.regex(r"\(\?P<(\w+)>")
 

@@ -76,7 +76,7 @@ class Scanned:
     tail: tuple[tuple[int, str], ...]
     """(line number, text) of the last records (at most 200), for completion and progress."""
     counts: Mapping[int, int]
-    """Pattern index → number of matching lines, beyond any cap."""
+    """Pattern index → number of matching lines, beyond any cap; at least so many of one that was given up as saturated."""
     capped: tuple[int, ...] = ()
     """Patterns of which only the first hits (and the last) were kept."""
     ends_mid_line: bool = False

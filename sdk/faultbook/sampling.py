@@ -8,13 +8,15 @@ so the same bytes give the same answer however they were read. Hits further away
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from . import excerpts
+from .hits import rank_prefix
 from .model import Hit, Scanned, Source
 from .signatures import Pattern
 
-LINES = 5000
+LINES = 2000
 """Lines read of all inputs together."""
 LEAST = 56
 """Lines read of each input, even where there are very many."""
@@ -31,6 +33,9 @@ ANOMALIES = Pattern(
                    for value in ("nan", "inf", "-inf")),
 )  # fmt: skip
 """Values that are not finite: such lines are never left to the samples."""
+TRACEBACKS = Pattern(pattern=r"Traceback \(most recent call last\)", literals=("traceback (most recent call last",))
+HINTS = (ANOMALIES, TRACEBACKS)
+"""Patterns beside those of events that say where a large input is worth reading."""
 
 
 def texts(sources: Mapping[int, Source], scanned: Mapping[int, Scanned]) -> dict[int, list[tuple[int, str]]]:
@@ -75,7 +80,7 @@ def choose(scanned: Scanned, share: int) -> tuple[list[tuple[int, int]], list[Hi
     left = share - head - tail - blocks * BLOCK
     centres: list[int] = []
     seen: set[int] = set()
-    for hit in sorted(scanned.hits, key=lambda h: (scanned.counts.get(h.pattern, 0), h.line, h.offset)):
+    for hit in _by_worth(scanned):
         if hit.line in seen or hit.line <= head or hit.line > lines - tail:
             continue
         seen.add(hit.line)
@@ -90,6 +95,18 @@ def choose(scanned: Scanned, share: int) -> tuple[list[tuple[int, int]], list[Hi
             alone.append(hit)
             left -= 1
     return wanted, alone
+
+
+def _by_worth(scanned: Scanned) -> list[Hit]:
+    """What each rank printed first of each pattern, then its second of each; seldom patterns first."""
+    met: Counter[tuple[int, bytes]] = Counter()
+    ranked = []
+    for hit in scanned.hits:
+        start = hit.text[:160].encode("utf-8", "replace")
+        key = (hit.pattern, rank_prefix(start, 0, len(start)))
+        met[key] += 1
+        ranked.append((met[key], scanned.counts.get(hit.pattern, 0), hit.line, hit.offset, hit.pattern, hit))
+    return [place[-1] for place in sorted(ranked, key=lambda place: place[:-1])]
 
 
 def note(scanned: Mapping[int, Scanned], texts: Mapping[int, Sequence[tuple[int, str]]]) -> str:

@@ -7,7 +7,7 @@ Python object is made for any other line, so memory does not grow with the log.
 The answer does not depend on the block size, the gate or threads: records are judged in
 order, with a fixed amount of text around them in sight, and only then are hits capped: for
 each pattern and rank prefix (`[rank3]`, `[default3]`, `3:`) the first `cap` and the last
-are kept, while `counts` counts matching records. A pattern of which 20,000 hits in a row
+are kept, while `counts` counts matching records. A pattern of which 8,000 hits in a row
 were of no use (a value that stands on every line) is dropped for the rest of the input; its
 last hits are then looked for in the input's last 128 KiB.
 
@@ -17,7 +17,6 @@ The catalogue has none (`faultbook check` refuses them).
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import sys
@@ -131,11 +130,11 @@ def _literals(pattern: Pattern) -> tuple[bytes, ...]:
 
 
 def count_lines(buf: bytearray, view: memoryview, start: int, until: int) -> int:
-    """Line ends in a part of the buffer. `count` looks at one byte at a time before Python
-    3.13; splitting lines of usual length with `readlines` is then twice as fast."""
+    """Line ends in a part of the buffer. `count` looks at one byte at a time before Python 3.13;
+    deleting them, which leaps from one to the next, is three times as fast on lines of usual length."""
     size = until - start
     if _SLOW_COUNT and size > 1 << 14 and buf.count(b"\n", start, start + 4096) < 4096 // 64:
-        return len(io.BytesIO(view[start:until]).readlines()) - (buf[until - 1] != 10)
+        return size - len(bytes(view[start:until]).replace(b"\n", b""))
     return buf.count(b"\n", start, until)
 
 
