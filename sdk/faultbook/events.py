@@ -71,7 +71,7 @@ def _matches(text: str, anchors: Iterable[tuple[str, int]]) -> list[tuple[int, d
     return [(index, detail) for index, detail in found if detail is not None]
 
 
-BATCH = 256 << 10
+BATCH = 1 << 20
 """From this much text on, building a gate for all anchors at once pays."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
@@ -118,6 +119,8 @@ def windows(
 
 def _numbered(stream: BinaryIO, line: int, first: int, last: int) -> Iterator[tuple[int, bytes]]:
     """Lines first..last of a stream that stands at the beginning of `line`."""
+    if isinstance(stream, io.BufferedReader):
+        line = _skip(stream, line, first)
     while line < first:
         text = stream.readline(_STEP)
         if not text:
@@ -127,6 +130,22 @@ def _numbered(stream: BinaryIO, line: int, first: int, last: int) -> Iterator[tu
         yield number, text.rstrip(b"\n")
         if number >= last:
             return
+
+
+def _skip(stream: io.BufferedReader, line: int, first: int) -> int:
+    """Passes whole blocks and not lines; the number of the line at which the stream then stands."""
+    while line < first and (block := stream.peek(1)):
+        ends = len(block) - len(block.replace(b"\n", b""))
+        if ends < first - line:
+            line += ends
+            stream.read(len(block))
+        else:
+            at = -1
+            while line < first:
+                at = block.find(b"\n", at + 1)
+                line += 1
+            stream.read(at + 1)
+    return line
 
 
 def _merged(wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
