@@ -330,7 +330,7 @@ class _Pass:
         """Copies the last hits out of the buffer, once per region instead of once per hit."""
         line, counted = self.region_line, start
         for key, (low, high) in sorted(self.last.items(), key=lambda item: item[1]):
-            line += self.buf.count(b"\n", counted, low)
+            line += count_lines(self.buf, self.view, counted, low)
             counted = low
             self.hits.keep_last(key, line, self.base + low, bytes(self.buf[low:high]))
         self.last.clear()
