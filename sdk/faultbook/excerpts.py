@@ -101,18 +101,19 @@ def windows(
     found: list[tuple[int, str]] = []
     if not ranges:
         return found
-    anchors = sorted({(hit.line, hit.offset) for hit in scanned.hits}) if scanned and seekable(source) else []
-    marks = scanned.marks if scanned and seekable(source) else ()
     with open_stream(source) as stream:
-        start = stream.tell() if seekable(source) else 0  # after a byte order mark
+        seeks = seekable(source) and stream.seekable()  # not in UTF-16, which is decoded on the way
+        anchors = sorted({(hit.line, hit.offset) for hit in scanned.hits}) if scanned and seeks else []
+        marks = scanned.marks if scanned and seeks else ()
+        start = stream.tell() if seeks else 0  # after a byte order mark
         line, position = 1, start
         for first, last in ranges:
-            if seekable(source):
+            if seeks:
                 line, position = _seek(stream, first, anchors, marks, start, (line, position))
             for number, text in _numbered(stream, line, first, last):
                 found += ((number, record) for record in _redraws(text, cut, 3 if most else _REDRAWS))
             line = last + 1
-            if seekable(source):
+            if seeks:
                 position = stream.tell()
     return found
 

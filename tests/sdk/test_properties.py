@@ -236,3 +236,16 @@ def test_no_text_makes_a_diagnosis_fail_or_hang(data: bytes | str) -> None:
     if taken > SLOWEST:  # once more, since a busy machine is no fault of the engine
         taken = cpu(diagnose)
     assert taken <= SLOWEST
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_large_log_in_another_encoding_is_read_like_any_other(
+    encoding: str, tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examine, "WHOLE", 2000)
+    monkeypatch.setattr(sampling, "LINES", 200)
+    answers = []
+    for name, codec in (("plain", "utf-8"), ("other", encoding)):
+        (tmp_path / f"{name}.log").write_bytes(job().encode(codec))
+        answers.append(_told(faultbook.diagnose(tmp_path / f"{name}.log", catalog=catalog)))
+    assert answers[0] == answers[1]
