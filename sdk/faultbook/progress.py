@@ -18,7 +18,7 @@ _STEP = lazy.regex(
     r"(?P<step>\d{1,9})(?: ?/ ?(?P<total>\d{1,9}))?"
     r"|\b(?P<done>\d{1,9})/(?P<of>\d{1,9}) \[(?P<elapsed>[\d:]{4,12})<"
     r"|epoch:? ?\[\d+\]\[(?P<batch>\d{1,9})/(?P<batches>\d{1,9})\]"
-    r"|^\{'(?:loss|train_loss)'.*'epoch': '?(?P<epoch>[\d.]{1,12}))",
+    r"|^\{'(?:loss|train_loss)'.*'epoch': '?(?P<epoch>\d{1,9}(?:\.\d{1,9})?))",
 )
 _COMPLETED = lazy.regex(
     r"(?:\b(?:training|train|finetuning|fine-tuning|pretraining|run|job|experiment|fit)\b[ _]{0,2}(?:is |has been |was )?"

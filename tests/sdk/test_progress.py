@@ -77,3 +77,11 @@ def test_a_full_bar_is_no_completion_by_itself() -> None:
 @pytest.mark.parametrize(("text", "seconds"), [("29:55", 1795), ("1:02:03", 3723), ("00:07", 7), ("abc", None)])
 def test_elapsed(text: str, seconds: float | None) -> None:
     assert progress.elapsed_seconds(text) == seconds
+
+
+def test_two_numbers_glued_together_are_no_crash():
+    """Two writers in one line: found by the fuzzer."""
+    from faultbook.progress import step_of
+
+    assert step_of("{'loss': 1.0, 'epoch': 0.10.5403485}") == (0.1, None)
+    assert step_of("{'loss': 1.0, 'epoch': '2.5'}") == (2.5, None)
