@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from faultbook.portable import compile_pattern
 from faultbook.signatures import Pattern
 
-from . import regions
+from . import access, regions
 from .problems import Problem, nearest
 from .regions import Code
 from .signature_rules import MAX_PATTERN, MAX_PATTERNS, faults_of, literals_of, patterns_of
@@ -46,39 +46,13 @@ def read_files(item: LoadedEntry, raw: dict[str, Any]) -> tuple[dict[str, str], 
     folder = item.folder
     base = item.path.removesuffix("entry.yaml")
     problems: list[Problem] = []
-    logs: dict[str, str] = {}
     problems += [
         Problem(f"{base}{name}", 1, "no such file belongs to an entry", "unexpected-file", "entry.yaml, repro.py, logs/")
         for name in _names(folder)
         if name not in ("entry.yaml", "repro.py", "logs", "__pycache__")
     ]
-    for name in _names(folder / "logs"):
-        data, problem = read_bytes(folder, f"logs/{name}", f"{base}logs/{name}", MAX_LOG + 1)
-        if data is None:
-            problems += [problem] if problem else []
-            continue
-        if len(data) > MAX_LOG:
-            problems.append(
-                Problem(
-                    f"{base}logs/{name}",
-                    1,
-                    f"larger than {MAX_LOG:,} bytes",
-                    "too-large",
-                    "keep the lines that matter",
-                )
-            )
-        # Logs are quoted as they were printed; bytes that are no UTF-8 are part of that.
-        logs[name] = data[:MAX_LOG].decode("utf-8", "replace")
-        if not _LOG_NAME.fullmatch(name):
-            problems.append(
-                Problem(
-                    f"{base}logs/{name}",
-                    1,
-                    "is no broken, fixed or recorded log",
-                    "unexpected-file",
-                    "broken[-variant].log, fixed[-variant].log, recorded-N.log",
-                )
-            )
+    logs, found = read_logs(item)
+    problems += found
     problems += _recorded(item, raw, logs)
     code, found = _repro(item, raw, base)
     problems += found
@@ -96,6 +70,27 @@ def read_files(item: LoadedEntry, raw: dict[str, Any]) -> tuple[dict[str, str], 
                     )
                 )
     return logs, code, problems
+
+
+def read_logs(item: LoadedEntry) -> tuple[dict[str, str], list[Problem]]:
+    """File name under logs/ → text, and what is wrong with those files."""
+    base = item.path.removesuffix("entry.yaml")
+    logs: dict[str, str] = {}
+    problems: list[Problem] = []
+    for name in _names(item.folder / "logs"):
+        shown = f"{base}logs/{name}"
+        data, problem = read_bytes(item.folder, f"logs/{name}", shown, MAX_LOG + 1)
+        if data is None:
+            problems += [problem] if problem else []
+            continue
+        if len(data) > MAX_LOG:
+            problems.append(Problem(shown, 1, f"larger than {MAX_LOG:,} bytes", "too-large", "keep the lines that matter"))
+        # Logs are quoted as they were printed; bytes that are no UTF-8 are part of that.
+        logs[name] = data[:MAX_LOG].decode("utf-8", "replace")
+        if not _LOG_NAME.fullmatch(name):
+            hint = "broken[-variant].log, fixed[-variant].log, recorded-N.log"
+            problems.append(Problem(shown, 1, "is no broken, fixed or recorded log", "unexpected-file", hint))
+    return logs, problems
 
 
 def _names(folder: Path) -> list[str]:
@@ -152,7 +147,12 @@ def _repro(item: LoadedEntry, raw: dict[str, Any], base: str) -> tuple[Code | No
     except UnicodeDecodeError as error:
         return None, [Problem(shown, data.count(b"\n", 0, error.start) + 1, "not UTF-8", "not-utf8")]
     code, _ = regions.cut(source)
-    problems = [Problem(shown, *found) for found in (*regions.problems_of(source), *regions.todos(source))]
+    permits = raw.get("permits")
+    read = (*regions.problems_of(source), *regions.todos(source), *access.problems_of(source, permits))
+    problems = [Problem(shown, *found) for found in read]
+    for index, kind in access.unused(source, permits):
+        text = f"repro.py makes no use of `{kind}`"
+        problems.append(item.problem(("permits", index), text, "cross-field", "leave the permit out"))
     if mode is not None:
         problems += _leaks(raw, source, shown, simulated=mode == "simulated")
     return code, problems

@@ -262,6 +262,16 @@ class Repro(Model):
     expect: Expectation | None = None
 
 
+class Permit(Model):
+    """Something that repro.py needs beyond computing in its own folder, for the reviewer; the sandbox holds it all the same."""
+
+    access: Literal["processes", "network", "native_code", "files", "dynamic_code"]
+    """processes: starts or signals some. network: sockets (loopback only, there is no other). native_code: ctypes, compiled
+    extensions. files: names files outside its folder. dynamic_code: imports or runs what the text does not show."""
+    because: Text
+    """Why the failure cannot be shown without it."""
+
+
 class Recorded(Model):
     """Real-world lines, quoted line by line."""
 
@@ -331,6 +341,8 @@ class EntryBase(Model):
     related: tuple[Related, ...] = ()
     """Inverse relations are computed, never written."""
     repro: Repro | None = None
+    permits: tuple[Permit, ...] = ()
+    """What repro.py reaches for on purpose, beyond computing; `faultbook check` finds what is not declared."""
     recorded: tuple[Recorded, ...] = ()
 
 

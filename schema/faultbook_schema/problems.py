@@ -94,6 +94,7 @@ CODES = {
     "repro-region": "repro.py lacks the `broken` or the `fixed` region, or a region is not closed.",
     "repro-function": "repro.py does not define run(ctx) or check(out).",
     "repro-text": "repro.py holds the text that a signature looks for.",
+    "repro-access": "repro.py starts processes, opens connections or reaches outside its folder without declaring it.",
     # Between entries
     "duplicate-slug": "Two entries claim the same slug or alias.",
     "unknown-entry": "A slug names no entry.",

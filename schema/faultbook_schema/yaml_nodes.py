@@ -162,11 +162,10 @@ def _build(text: str, path: str) -> tuple[Node | None, list[Problem]]:
                     "write the value out",
                 )
             )
-            if isinstance(event, yaml.AliasEvent):
-                attach(Node(None, line), is_scalar=True)
-                continue
+            break  # said once: the file is not read any further
         if getattr(event, "tag", None):
             problems.append(Problem(path, line, f"tag `{str(event.tag)[:60]}` is not used", "yaml-alias"))
+            break
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:

@@ -26,6 +26,8 @@ def test_bad_entry(case: Path, make_kb: Callable[..., Path]) -> None:
 
 def test_there_are_many() -> None:
     assert len(CASES) >= 50
+    told = [(case / "expected.txt").read_text(encoding="utf-8").count("\n") for case in CASES]
+    assert told.count(1) >= 45, "one fault, one line"
 
 
 def test_the_good_ones_have_no_problem(kb: Path) -> None:
