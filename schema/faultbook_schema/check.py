@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import confusion
-from .loader import load_kb
+from .loader import entry_folders, load_kb
 from .problems import Problem
 
 
@@ -37,14 +37,17 @@ def check(kb: Path, paths: Sequence[Path] = ()) -> Report:
     """Loads kb/ and tests every signature on every log; `paths` limits what is reported, not what
     is read, since an entry can only be confused with others when they are there."""
     start = time.perf_counter()
-    knowledge = load_kb(kb)
-    problems = sorted({*knowledge.problems, *confusion.problems_of(knowledge)})
-    items = list(knowledge.loaded)
-    if paths:
-        roots = [path.resolve() for path in paths]
-        items = [i for i in items if any(_inside(i.folder.resolve(), root) for root in roots)]
+    roots = [path.resolve() for path in paths]
+    only = {f for f in entry_folders(kb) if any(_inside(f.resolve(), root) for root in roots)} if paths and kb.is_dir() else None
+    knowledge = load_kb(kb, only)
+    items = [i for i in knowledge.loaded if only is None or i.folder in only]
+    slugs = None if only is None else {i.slug for i in items}
+    problems = list(knowledge.problems)
+    if only is not None:
         shown = ("kb/taxonomy.yaml", *(i.path.removesuffix("entry.yaml") for i in items))
         problems = [p for p in problems if p.path.startswith(shown)]
+    # Another entry's signature that fires on this one's log is reported too, at its own place.
+    problems = sorted({*problems, *confusion.problems_of(knowledge, only=slugs)})
     usable = [i for i in items if i.entry is not None]
     return Report(
         tuple(problems),

@@ -10,13 +10,13 @@ healthy run, noise excepted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from faultbook.signatures import LogSignature, Signature
 
 from .compiler import with_literals
-from .firing import Firing, LogText, firings
+from .firing import Firing, LogText, Prepared, firings, prepare
 from .links import Raw, ancestors
 from .loader import Knowledge, LoadedEntry
 from .problems import Problem
@@ -24,7 +24,7 @@ from .yaml_nodes import Loc
 
 NAMES_A_CAUSE = ("root", "confirmation")
 
-Engine = Callable[[Mapping[str, Signature], LogText], dict[str, Firing]]
+Engine = Callable[[Prepared, LogText], dict[str, Firing]]
 """(signatures by name, log) → those that hold."""
 
 
@@ -62,17 +62,24 @@ class Log:
         return self.owner.path.removesuffix("entry.yaml") + f"logs/{self.name}"
 
 
-def matrix(knowledge: Knowledge, engine: Engine = firings) -> tuple[dict[str, Tested], list[Log]]:
-    """All signatures by name, and what fires on each log."""
+def matrix(
+    knowledge: Knowledge, engine: Engine = firings, only: Collection[str] | None = None
+) -> tuple[dict[str, Tested], list[Log]]:
+    """All signatures by name, and what fires on each log.
+
+    With `only`, the rows and columns of those entries: their signatures on every log, and every
+    signature on their logs.
+    """
     tested: dict[str, Tested] = {}
     for item in knowledge.entries.values():
         assert item.entry is not None
         for index, signature in enumerate(item.entry.signatures):
             one = Tested(item, index, with_literals(signature))
             tested.setdefault(one.name, one)
-    signatures = {name: t.signature for name, t in tested.items()}
+    every = prepare({name: t.signature for name, t in tested.items()})
+    some = every if only is None else prepare({n: t.signature for n, t in tested.items() if t.owner.slug in only})
     logs = [
-        Log(item, name, engine(signatures, LogText(text, name, _world(item))))
+        Log(item, name, engine(every if only is None or item.slug in only else some, LogText(text, name, _world(item))))
         for item in knowledge.entries.values()
         for name, text in sorted(item.logs.items())
     ]
@@ -84,15 +91,17 @@ def _world(item: LoadedEntry) -> int:
     return repro.world_size if repro is not None else 1
 
 
-def problems_of(knowledge: Knowledge, engine: Engine = firings) -> list[Problem]:
-    """What the logs contradict."""
-    tested, logs = matrix(knowledge, engine)
+def problems_of(knowledge: Knowledge, engine: Engine = firings, only: Collection[str] | None = None) -> list[Problem]:
+    """What the logs contradict; with `only`, as far as those entries take part."""
+    tested, logs = matrix(knowledge, engine, only)
     raws = {slug: item.raw() for slug, item in knowledge.entries.items()}
     by_owner: dict[str, list[Log]] = {}
     for log in logs:
         by_owner.setdefault(log.owner.slug, []).append(log)
     problems: list[Problem] = []
     for one in tested.values():
+        if only is not None and one.owner.slug not in only:
+            continue
         problems += _own(one, by_owner.get(one.owner.slug, []), raws[one.owner.slug])
     for log in logs:
         problems += _foreign(log, tested, raws)

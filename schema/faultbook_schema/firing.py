@@ -46,32 +46,64 @@ def fires(signature: Signature, text: str) -> bool:
     return bool(firings({"": signature}, LogText(text)))
 
 
-def firings(signatures: Mapping[str, Signature], log: LogText) -> dict[str, Firing]:
+def firings(signatures: Mapping[str, Signature] | Prepared, log: LogText) -> dict[str, Firing]:
     """Name → first evidence, of every signature that holds on the log."""
+    prepared = signatures if isinstance(signatures, Prepared) else prepare(signatures)
     lines = log.text.split("\n")
     ranks = frozenset(range(log.world_size)) if log.world_size > 1 else frozenset()
-    return {**_log_firings(signatures, lines, ranks), **_metric_firings(signatures, lines, log.name)}
+    return {**_log_firings(prepared, lines, ranks), **_metric_firings(prepared.metric, lines, log.name)}
 
 
-def _log_firings(signatures: Mapping[str, Signature], lines: Sequence[str], ranks: frozenset[int]) -> dict[str, Firing]:
-    wanted = {name: s for name, s in signatures.items() if isinstance(s, LogSignature)}
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Many signatures, made ready for many logs: each literal is looked for once in a log, whoever asks for it."""
+
+    log: Mapping[str, LogSignature]
+    metric: Mapping[str, MetricSignature]
+    by_literal: Mapping[str, tuple[Key, ...]]
+    """Literal → the patterns that a line holding it may match."""
+    always: frozenset[Key]
+    """Patterns without a literal: they may match any log."""
+    virtual: tuple[Pattern, ...]
+
+
+def prepare(signatures: Mapping[str, Signature]) -> Prepared:
+    """What does not depend on the log."""
+    log = {name: s for name, s in signatures.items() if isinstance(s, LogSignature)}
+    metric = {name: s for name, s in signatures.items() if isinstance(s, MetricSignature)}
+    by_literal: dict[str, list[Key]] = {}
+    always: set[Key] = set()
+    virtual: dict[Key, Pattern] = {}
+    patterns = {key_of(p): p for s in log.values() for p in (*s.all, *s.any, *s.none)}
+    for key, pattern in patterns.items():
+        if fact_lines.is_virtual(pattern):
+            virtual[key] = pattern
+        elif not pattern.literals:
+            always.add(key)
+        for word in pattern.literals if key not in virtual else ():
+            by_literal.setdefault(word.lower(), []).append(key)
+    return Prepared(
+        log, metric, {w: tuple(keys) for w, keys in by_literal.items()}, frozenset(always), tuple(virtual.values())
+    )
+
+
+def _log_firings(prepared: Prepared, lines: Sequence[str], ranks: frozenset[int]) -> dict[str, Firing]:
     text = "\n".join(lines)
     folded = text.lower()
-    observations: dict[Key, list[Observation]] = {}
+    facts = fact_lines.observe_text(prepared.virtual, text)
+    near = {key for word, keys in prepared.by_literal.items() if word in folded for key in keys}
+    near |= prepared.always | facts.keys()
+    possible = {
+        name: s
+        for name, s in prepared.log.items()
+        if all(key_of(p) in near for p in s.all) and (not s.any or any(key_of(p) in near for p in s.any))
+    }
+    observations: dict[Key, list[Observation]] = dict(facts)
     parsed: dict[int, Observation] = {}
-    hits: dict[Key, bool] = {}
-    possible = {}
-    for name, signature in wanted.items():
-        if all(_gate(p, folded, hits) for p in signature.all) and (
-            not signature.any or any(_gate(p, folded, hits) for p in signature.any)
-        ):
-            possible[name] = signature
     for signature in possible.values():
         for pattern in (*signature.all, *signature.any, *signature.none):
             key = key_of(pattern)
-            if fact_lines.is_virtual(pattern):
-                observations.update(fact_lines.observe_text([pattern], text))
-            elif key not in observations and _gate(pattern, folded, hits):
+            if key not in observations and key in near:
                 observations[key] = _confirmed(pattern, lines, parsed)
     named = {s.ranks is not None and s.ranks.quantifier == "all" for s in possible.values()}
     if True in named:  # the only quantifier that must know who else there is
@@ -84,19 +116,15 @@ def _log_firings(signatures: Mapping[str, Signature], lines: Sequence[str], rank
     return found
 
 
-def _gate(pattern: Pattern, folded: str, hits: dict[Key, bool]) -> bool:
-    """False when no line can match, since none of the required literals occurs anywhere."""
-    key = key_of(pattern)
-    if key not in hits:
-        words = () if fact_lines.is_virtual(pattern) else pattern.literals
-        hits[key] = not words or any(word.lower() in folded for word in words)
-    return hits[key]
-
-
 def _confirmed(pattern: Pattern, lines: Sequence[str], parsed: dict[int, Observation]) -> list[Observation]:
     regex = compile_pattern(pattern)
+    words = tuple(word.lower() for word in pattern.literals)
     found = []
     for number, text in enumerate(lines, 1):
+        if words:  # the engine, too, looks only at lines that hold a literal
+            folded = text.lower()
+            if not any(word in folded for word in words):
+                continue
         # A progress bar redraws its line: each state between carriage returns is a record.
         if any(regex.search(record[:MAX_LINE].encode("utf-8", "replace")) for record in text.split("\r")):
             if number not in parsed:
@@ -106,8 +134,7 @@ def _confirmed(pattern: Pattern, lines: Sequence[str], parsed: dict[int, Observa
     return found
 
 
-def _metric_firings(signatures: Mapping[str, Signature], lines: Sequence[str], name: str) -> dict[str, Firing]:
-    wanted = {key: s for key, s in signatures.items() if isinstance(s, MetricSignature)}
+def _metric_firings(wanted: Mapping[str, MetricSignature], lines: Sequence[str], name: str) -> dict[str, Firing]:
     if not wanted:
         return {}
     kind = _METRIC_FILES.get(name.rpartition(".")[2])

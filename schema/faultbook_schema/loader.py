@@ -7,7 +7,8 @@ the next: YAML → fields (`validation`) → rules of the entry (`rules`) → it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -72,15 +73,19 @@ class Knowledge:
         return dict(sorted(found.items()))
 
 
-def load_kb(kb: Path) -> Knowledge:
-    """Reads every entry of kb/. Never raises on what the files hold."""
+def load_kb(kb: Path, only: Collection[Path] | None = None) -> Knowledge:
+    """Reads every entry of kb/. Never raises on what the files hold.
+
+    With `only`, folders of entries, the others are read as far as these can refer to them or be
+    confused with them, and what is wrong inside the others is not looked for.
+    """
     kb = Path(kb)
     taxonomy, problems = load_taxonomy(kb)
     if not kb.is_dir():
         return Knowledge(kb, taxonomy, (), tuple(problems))
     loaded = []
     for folder in entry_folders(kb):
-        item, found = load_entry(folder, taxonomy)
+        item, found = load_entry(folder, taxonomy, brief=only is not None and folder not in only)
         loaded.append(item)
         problems += found
     problems += links.problems_of(loaded)
@@ -107,8 +112,9 @@ def _misplaced(kb: Path) -> Iterator[Problem]:
             yield Problem(f"kb/{name}", 1, "not where entries are", "unexpected-file", hint)
 
 
-def load_entry(folder: Path, taxonomy: Taxonomy) -> tuple[LoadedEntry, list[Problem]]:
-    """One entry and the problems that can be seen without the others. Never raises."""
+def load_entry(folder: Path, taxonomy: Taxonomy, *, brief: bool = False) -> tuple[LoadedEntry, list[Problem]]:
+    """One entry and the problems that can be seen without the others; with `brief`, the entry
+    alone, without its code. Never raises."""
     folder = Path(folder)
     path = f"kb/{folder.parent.name}/{folder.name}/entry.yaml"
     data, problem = files.read_bytes(folder, "entry.yaml", path, yaml_nodes.MAX_BYTES + 1)
@@ -126,6 +132,8 @@ def load_entry(folder: Path, taxonomy: Taxonomy) -> tuple[LoadedEntry, list[Prob
     entry, found = validation.validate(node, path, taxonomy)
     problems += found
     item = LoadedEntry(folder, path, node, entry)
+    if brief:
+        return dataclasses.replace(item, logs=files.read_logs(item)[0]), []
     raw = item.raw()
     problems += [item.problem(*f) for f in islice(rules.problems_of(raw), yaml_nodes.MAX_PROBLEMS)]
     problems += [item.problem(*f) for f in _placement(folder, raw, taxonomy)]

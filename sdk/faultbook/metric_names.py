@@ -8,6 +8,7 @@ good; a name without a role has no direction, and no rule of the engine calls it
 # ruff: noqa: SIM905  (word lists read better as text)
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 from . import lazy
@@ -135,6 +136,7 @@ class Name:
     role: str | None = None
 
 
+@functools.lru_cache(maxsize=4096)
 def fold(name: str) -> str:
     """The form in which names are compared."""
     return _SEPARATORS.sub("_", _CAMEL.sub("_", name).lower()).strip("_")
