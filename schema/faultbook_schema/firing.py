@@ -65,6 +65,10 @@ class Prepared:
     always: frozenset[Key]
     """Patterns without a literal: they may match any log."""
     virtual: tuple[Pattern, ...]
+    needs: Mapping[str, tuple[tuple[Key, ...], tuple[Key, ...]]]
+    """Log signature → (patterns that must all match, patterns of which one must)."""
+    asked_by: Mapping[Key, tuple[str, ...]]
+    """Pattern → the log signatures that need it."""
 
 
 def prepare(signatures: Mapping[str, Signature]) -> Prepared:
@@ -82,8 +86,19 @@ def prepare(signatures: Mapping[str, Signature]) -> Prepared:
             always.add(key)
         for word in pattern.literals if key not in virtual else ():
             by_literal.setdefault(word.lower(), []).append(key)
+    needs = {name: (tuple(map(key_of, s.all)), tuple(map(key_of, s.any))) for name, s in log.items()}
+    asked_by: dict[Key, list[str]] = {}
+    for name, (every, some) in needs.items():
+        for key in every[:1] or some:  # the first that must match is enough to think of it
+            asked_by.setdefault(key, []).append(name)
     return Prepared(
-        log, metric, {w: tuple(keys) for w, keys in by_literal.items()}, frozenset(always), tuple(virtual.values())
+        log,
+        metric,
+        {w: tuple(keys) for w, keys in by_literal.items()},
+        frozenset(always),
+        tuple(virtual.values()),
+        needs,
+        {key: tuple(names) for key, names in asked_by.items()},
     )
 
 
@@ -93,11 +108,11 @@ def _log_firings(prepared: Prepared, lines: Sequence[str], ranks: frozenset[int]
     facts = fact_lines.observe_text(prepared.virtual, text)
     near = {key for word, keys in prepared.by_literal.items() if word in folded for key in keys}
     near |= prepared.always | facts.keys()
-    possible = {
-        name: s
-        for name, s in prepared.log.items()
-        if all(key_of(p) in near for p in s.all) and (not s.any or any(key_of(p) in near for p in s.any))
-    }
+    possible: dict[str, LogSignature] = {}
+    for name in sorted({name for key in near for name in prepared.asked_by.get(key, ())}):
+        every, some = prepared.needs[name]
+        if all(key in near for key in every) and (not some or any(key in near for key in some)):
+            possible[name] = prepared.log[name]
     observations: dict[Key, list[Observation]] = dict(facts)
     parsed: dict[int, Observation] = {}
     for signature in possible.values():
