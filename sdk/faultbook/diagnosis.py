@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import curves, detectors, disclosure, facts, lazy, matching, pregate, progress, ranking, sources
+from . import curves, detectors, disclosure, facts, gpu_state, lazy, matching, pregate, progress, ranking, sources
 from .attribution import Record
 from .catalog import Catalog, EntrySignature, load_catalog
 from .curves import CurveFinding
@@ -104,6 +104,9 @@ def conclude(seen: Examined, explaining: Sequence[Candidate], harmless: Sequence
     if verdict == "diagnosed" and _died_of_something_else(seen, explaining[0]):
         verdict = "unrecognised"
         findings = [replace(f, role="contributing") if f.role == "primary" else f for f in findings]
+    handled: list[Finding] = []
+    if verdict == "healthy":
+        findings, handled = [], findings
     if verdict == "stopped":
         findings = _as_stopped(harmless, explaining, findings, names)
     elif not findings or verdict in ("healthy", "inconclusive"):
@@ -116,7 +119,7 @@ def conclude(seen: Examined, explaining: Sequence[Candidate], harmless: Sequence
         diagnoses=tuple(findings),
         initiating=initiating,
         collateral=incident.collateral if verdict != "healthy" else (),
-        leads=_leads(seen, verdict, abnormal),
+        leads=_leads(seen, verdict, abnormal, handled),
         first_abnormal=first if verdict != "healthy" else None,
         not_examined=tuple([*seen.notes, *(r for r in incident.reasons if r != incident.hung)]),
         timeline=incident.timeline if verdict != "healthy" else (),
@@ -242,11 +245,19 @@ def _first_bend(abnormal: Sequence[CurveFinding], seen: Examined) -> dict[str, A
     return {"file": seen.name(first.source), "line": first.line, "rank": first.rank, "text": first.text}
 
 
-def _leads(seen: Examined, verdict: Verdict, abnormal: Sequence[CurveFinding]) -> tuple[dict[str, Any], ...]:
-    if verdict == "healthy":
-        return ()
+def _leads(
+    seen: Examined, verdict: Verdict, abnormal: Sequence[CurveFinding], handled: Sequence[Finding]
+) -> tuple[dict[str, Any], ...]:
+    if verdict == "healthy":  # what the run met and got over is worth knowing, but no diagnosis
+        at = [(f, f.evidence[0]) for f in handled if f.role == "primary" and f.evidence]
+        return tuple({"text": f"met and got over: {f.title} ({f.entry})", "file": e.file, "line": e.line} for f, e in at)
     leads: list[dict[str, Any]] = [
         {"text": a.text, "file": seen.name(a.source), "line": a.line} for a in abnormal if not a.certain
+    ]
+    leads += [
+        {"text": f"nvidia-smi: {e.text}", "file": seen.name(e.source), "line": e.line}
+        for e in seen.incident.events
+        if e.kind == gpu_state.KIND
     ]
     if not _single(seen):
         leads += [{"text": f"would decide: {what}", "file": None, "line": None} for what in seen.incident.next_evidence]

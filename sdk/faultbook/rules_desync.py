@@ -29,6 +29,10 @@ def flight_recorder_shows(case: Case) -> Initiating | None:
     found = case.flight
     if found is None or not communication_failed(case):
         return None
+    # A rank without a dump may be missing from the same call, for a better reason.
+    unheard = [r for r in found.no_dump if found.members not in case.known.groups or r in found.members]
+    if unheard and found.reason == "missing":
+        return unknown(f"flight recorder: {found.detail}; but no dump of rank {listed(unheard)}, which may have started it")
     if len(found.suspects) == 1:
         confidence: Confidence = "strong" if len(found.members) >= 3 or found.reason == "missing" else "weak"
         if found.reason == "late":

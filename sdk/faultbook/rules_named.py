@@ -98,6 +98,8 @@ def one_odd_exit(case: Case) -> Initiating | None:
     if len(odd) != 1:
         return None
     number, code = next(iter(odd.items()))
+    if code > 0 and number in case.without_log and case.of_kind("gloo_timeout", "watchdog"):
+        return None  # the others timed out; this one may just have been the first to, which its log would say
     others = [e for r, e in case.exits.items() if r != number]
     how = SIGNAL_WORDS.get(code if code < 0 else 128 - code, f"exit code {code}")
     if code == -6 and case.of_kind("watchdog", "watchdog_exception") and not others:
@@ -156,5 +158,7 @@ def last_word_of_launcher(case: Case) -> Initiating | None:
         if len(left) == 1 and len(summary.failures) > 1 and left[0].rank not in case.ranks_with("communication"):
             number = left[0].rank
             assert number is not None
+            if number in case.without_log:
+                return unknown(f"no log for rank {number}, which the launcher did not have to stop")
             return rank(number, f"only rank {number} was not told to stop by the launcher", "weak")
     return None

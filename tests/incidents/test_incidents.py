@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections import Counter, defaultdict
 from functools import partial
 from pathlib import Path
@@ -51,6 +53,33 @@ def test_what_cannot_be_decided_is_called_unknown(result: Score) -> None:
 
 def test_healthy_runs_raise_no_alarm(result: Score) -> None:
     assert [c.id for c in result.cases if c.alarm] == []
+    assert [c.id for c in result.cases if c.verdict == "healthy" and c.answer is not None] == []
+
+
+def _rank_of(file: str) -> int | None:
+    found = re.search(r"rank_?(\d+)|^attempt_\d+/(\d+)/|task_?(\d+)", file)
+    return next((int(g) for g in found.groups() if g is not None), None) if found else None
+
+
+def test_without_the_guilty_ranks_files_nobody_else_is_accused(tmp_path: Path) -> None:
+    """The one file that would tell is the one that is missing: the answer is unknown, or still the right rank."""
+    catalog = load_catalog()
+    answers: Counter[str] = Counter()
+    for label in map(json.loads, (HERE / "labels.jsonl").read_text(encoding="utf-8").splitlines()):
+        guilty = label["truth_rank"]
+        kept = [f for f in label["files"] if guilty is None or _rank_of(f) != guilty]
+        if guilty is None or len(kept) == len(label["files"]) or not kept:
+            continue
+        for file in kept:
+            copy = tmp_path / label["id"] / file
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(HERE / "data" / label["id"] / file, copy)
+        initiating = diagnose(tmp_path / label["id"], catalog=catalog).initiating
+        named = initiating.rank if initiating else None
+        answers["right" if named == guilty else "unknown" if named is None else "wrong"] += 1
+        assert named in (None, guilty), (label["id"], label["kind"], initiating)
+    print(dict(answers))
+    assert answers.total() >= 25
 
 
 def test_the_corpus_is_whole() -> None:
