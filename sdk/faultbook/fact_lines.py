@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-from . import facts, incident, sources
+from . import facts, gpu_state, incident, sources
 from .incident import Incident
 from .matching import Key, Observation, key_of
 from .portable import compile_pattern
@@ -23,16 +23,25 @@ def is_virtual(pattern: Pattern) -> bool:
 def observe(patterns: Iterable[Pattern], seen: Incident) -> dict[Key, list[Observation]]:
     """What each virtual pattern finds in the facts of the incident."""
     wanted = [p for p in patterns if is_virtual(p)]
-    lines = facts.lines_of(seen) if wanted else []
-    if not lines:
+    if not wanted:
         return {}
     rank = None if seen.initiating is None else seen.initiating.rank
+    lines = [
+        (line, Observation(SOURCE, number, line, rank=rank, attempt=seen.attempt))
+        for number, line in enumerate(facts.lines_of(seen), 1)
+    ]
+    # What nvidia-smi reports does stand in a file: people are shown that line.
+    lines += [
+        (facts.line_of_gpu(e), Observation(e.source, e.line, e.text, host=e.node, attempt=seen.attempt))
+        for e in seen.events
+        if e.kind == gpu_state.KIND
+    ]
     found: dict[Key, list[Observation]] = {}
     for pattern in wanted:
         regex = compile_pattern(pattern)
-        for number, line in enumerate(lines, 1):
+        for line, shown in lines:
             if regex.search(line.encode()):
-                found.setdefault(key_of(pattern), []).append(Observation(SOURCE, number, line, rank=rank, attempt=seen.attempt))
+                found.setdefault(key_of(pattern), []).append(shown)
     return found
 
 
@@ -42,7 +51,7 @@ def observe_text(patterns: Iterable[Pattern], text: str) -> dict[Key, list[Obser
     if not wanted:
         return {}
     found = observe(wanted, incident_of(text))
-    return {key: [Observation(SOURCE, o.line, o.text, rank=o.rank) for o in seen] for key, seen in found.items()}
+    return {key: [Observation(o.source, o.line, o.text, rank=o.rank) for o in seen] for key, seen in found.items()}
 
 
 @functools.lru_cache(maxsize=2048)
@@ -51,5 +60,5 @@ def _incident_of(text: str) -> Incident:
 
 
 def incident_of(text: str) -> Incident:
-    """The incident of one log; a log without a second rank has no facts, and costs nothing."""
-    return _incident_of(text) if "[rank" in text else Incident(None)
+    """The incident of one log; a log without a second rank, which is no report on GPUs, has no facts, and costs nothing."""
+    return _incident_of(text) if "[rank" in text or "NVSMI LOG" in text else Incident(None)

@@ -8,6 +8,7 @@ offered to signatures as lines of a virtual source, in this fixed vocabulary and
         [lost=<n> wait=<closed|timeout|mixed>] [said=<what>] [handled=alone] [doing=<phase>] [others=<phase>]
         [left=loop] [function=<same|other>] [group=sub] [frame=<function>] [waiting=<function>]
         [guilty_op=<collective>] [op=<collective>]
+    faultbook-incident kind=gpu state=<ecc|lost|needs_reset|remap_failed|remap_pending|slowed|unreadable> gpu=<bus id|-> count=<n>
 
 kinds: own_fault (one rank raised, others only lost it), all_fault (the same exception on all ranks),
 signal (one rank died by a signal), desync (ranks at different collectives), silent (one rank was not
@@ -19,6 +20,7 @@ preprocessing, end (of the epoch or the run). said is what the initiating rank a
 after its last step: one of these, data_end (its data is used up) or early_stop. handled=alone: it alone printed that it
 skipped or caught something. left=loop: the initiating rank has left the function in whose backward
 pass the others wait. function says whether both stood in the same function of the user's code.
+A line of kind gpu stands for one thing that a report of nvidia-smi says is wrong with a GPU, whether or not anything failed.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import re
 from . import lazy
 from .exceptions import Frame, Raised
 from .incident import Incident
+from .model import Event
 
 NAME = "incident"
 PREFIX = "faultbook-incident"
@@ -110,6 +113,12 @@ def lines_of(incident: Incident) -> list[str]:
         f"{PREFIX} kind={kind} rank={'-' if rank is None else rank} world={world} rule={incident.rule or '-'}{extra}"
         for kind in kinds
     ]
+
+
+def line_of_gpu(event: Event) -> str:
+    """What nvidia-smi says is wrong with one GPU."""
+    detail = event.detail
+    return f"{PREFIX} kind=gpu state={detail['state']} gpu={detail['gpu'] or '-'} count={detail['count']}"
 
 
 def _died(incident: Incident) -> bool:

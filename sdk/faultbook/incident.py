@@ -15,6 +15,7 @@ from . import (
     elastic,
     evidence,
     flight_recorder,
+    gpu_state,
     incident_view,
     reading,
     rules,
@@ -93,6 +94,7 @@ def with_records(
     dumps: list[Dump] = []
     notes: list[str] = []
     standing: list[Raised] = []
+    gpus: list[Event] = []
     for source in sources:
         if source.skipped:
             notes.append(f"{source.name} was not read: {source.skipped}")
@@ -107,10 +109,12 @@ def with_records(
                 notes.append(f"{source.name}: {error}")
         elif source.kind == "stacks":
             standing += stacks.read(reader(source), source.index, source.rank)
+        elif source.kind == "gpu":
+            gpus += gpu_state.read(reader(source), source)
         elif source.kind in ("log", "kernel", "scheduler"):
             records.extend(attribution.parse_all([source], {source.index: reader(source)}))
     known, divided = attribute(records, by_index)
-    return judge(divided, known, by_index, error_files, dumps, notes, standing, stalled), divided
+    return judge(divided, known, by_index, error_files, dumps, notes, standing, stalled, gpus), divided
 
 
 def content(source: Source) -> bytes:
@@ -148,6 +152,7 @@ def judge(
     notes: Sequence[str] = (),
     standing: Sequence[Raised] = (),
     stalled: float | None = None,
+    gpus: Sequence[Event] = (),
 ) -> Incident:
     """Attempts apart, then the rules on the first that failed."""
     error_files = error_files or {}
@@ -158,6 +163,8 @@ def judge(
         files = {i: f for i, f in error_files.items() if (sources[i].attempt or 0) == number}
         case = evidence.gather(own, sources, known, number, files)
         cases.append(case)
+    if gpus:  # the node as it is now, that is, after the last attempt
+        cases[-1].events = [*cases[-1].events, *gpus]
     finding = flight_recorder.analyse(dumps, known.world_size, known.groups) if dumps else None
     for case in cases:
         case.flight = finding if case is cases[-1] else None
@@ -236,7 +243,8 @@ def _failed(case: Case) -> bool:
         "killed_line",
         "actor_died",
     )
-    return bool(bad or died or loud) or _fault_without_progress(case)
+    lost = any(e.detail["state"] == "lost" for e in case.of_kind(gpu_state.KIND))
+    return bool(bad or died or loud or lost) or _fault_without_progress(case)
 
 
 def _fault_without_progress(case: Case) -> bool:

@@ -47,6 +47,7 @@ RULES: tuple[Rule, ...] = (
     rules_time.only_one_did_not_time_out,
     rules_time.silent_by_elimination,
     rules_hints.cuda_fault_in_watchdog,
+    rules_fault.defective_gpu,
     rules_hints.announced_a_save_before_the_wait,
     rules_named.nobody_named,
     rules_hints.first_nccl_warning,

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 
-from . import flight_recorder, lazy
+from . import flight_recorder, gpu_state, lazy
 from .case_facts import first_nan_rank, rank, silent_ranks, steps_after, unknown
 from .evidence import Case, hosts_of
 from .exceptions import Raised, last_name
@@ -94,6 +94,22 @@ def gpu_fell_off(case: Case) -> Initiating | None:
                     "medium",
                 )
             return Initiating("node", None, event.node, f"Xid {event.detail['xid']} on GPU {event.detail['pci']}", "strong")
+    return defective_gpu(case, ("lost",))
+
+
+def defective_gpu(case: Case, states: tuple[str, ...] = gpu_state.DEFECTS) -> Initiating | None:
+    """nvidia-smi calls a GPU lost or defective. A GPU may have been so for weeks: but for one that is gone, this
+    decides only where nothing better does."""
+    for event in case.of_kind(gpu_state.KIND):
+        if event.detail["state"] not in states:
+            continue
+        owners = {case.known.pid_rank[p] for p in event.detail["pids"] if p in case.known.pid_rank}
+        owners = owners or set(case.ranks_with("own"))
+        if len(owners) == 1:
+            only = next(iter(owners))
+            return rank(only, f"nvidia-smi: {event.text[:120]}; that GPU's process, or the only rank with a fault, is rank {only}",
+                        "medium")  # fmt: skip
+        return Initiating("node", None, event.node, f"nvidia-smi: {event.text[:160]}", "medium")
     return None
 
 
