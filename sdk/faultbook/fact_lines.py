@@ -61,4 +61,4 @@ def _incident_of(text: str) -> Incident:
 
 def incident_of(text: str) -> Incident:
     """The incident of one log; a log without a second rank, which is no report on GPUs, has no facts, and costs nothing."""
-    return _incident_of(text) if "[rank" in text or "NVSMI LOG" in text else Incident(None)
+    return _incident_of(text) if "[rank" in text or "NVSMI LOG" in text or "ECC Errors" in text else Incident(None)

@@ -299,8 +299,8 @@ _KINDS_BY_HEAD: tuple[tuple[SourceKind, bytes, re.Pattern[bytes]], ...] = (
     ("kernel", b"<[", lazy.regex_bytes(rb"(?:<\d+>)?\[ *\d+\.\d{6}\] ")),
     ("scheduler", b"JLN", lazy.regex_bytes(rb"\s*(?:JobID(?:Raw)?[ |]|JobId=\d|LAST SEEN +TYPE|NAME +READY +STATUS)")),
     ("stacks", b"Pp", lazy.regex_bytes(rb"Process \d+: .*\r?\nPython v\d|pid \d+ rank \S+ argv ")),
-    ("gpu", b"=+MTWFS",
-     lazy.regex_bytes(rb"\s*=+ ?NVSMI LOG ?=+|\s*(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [\d :]+\r?\n)?\+-+\+\r?\n\| NVIDIA-SMI")),
+    ("gpu", b"=+MTWFSE",
+     lazy.regex_bytes(rb"\s*=+ ?NVSMI LOG ?=+|\s*ECC Errors\r?\n +Volatile\r?\n|\s*(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [\d :]+\r?\n)?\+-+\+\r?\n\| NVIDIA-SMI")),
 )  # fmt: skip
 """Kind, the first characters of which such a file has one, expression."""
 _JSON_TEXT = lazy.regex_bytes(rb'"(?:message|log|msg|text|body|line|event)"\s*:\s*"', re.I)
