@@ -34,7 +34,7 @@ def observe(patterns: Iterable[Pattern], seen: Incident) -> dict[Key, list[Obser
     lines += [
         (facts.line_of_gpu(e), Observation(e.source, e.line, e.text, host=e.node, attempt=seen.attempt))
         for e in seen.events
-        if e.kind == gpu_state.KIND
+        if e.kind == gpu_state.KIND and _gpu_may_explain(seen)
     ]
     found: dict[Key, list[Observation]] = {}
     for pattern in wanted:
@@ -43,6 +43,13 @@ def observe(patterns: Iterable[Pattern], seen: Incident) -> dict[Key, list[Obser
             if regex.search(line.encode()):
                 found.setdefault(key_of(pattern), []).append(shown)
     return found
+
+
+def _gpu_may_explain(seen: Incident) -> bool:
+    """A card may have been ill for weeks: not of a run that completed, nor of a failure that is explained better."""
+    told = seen.initiating
+    undecided = told is None or told.scope == "unknown" or seen.rule in ("defective_gpu", "gpu_fell_off")
+    return undecided and not seen.completed
 
 
 def observe_text(patterns: Iterable[Pattern], text: str) -> dict[Key, list[Observation]]:

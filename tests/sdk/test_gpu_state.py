@@ -1,5 +1,7 @@
 """nvidia-smi beside the logs: what is wrong with a GPU is named, and a healthy report says nothing."""
 
+# ruff: noqa: E501 - reports are quoted as wide as they are
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -211,6 +213,7 @@ def test_the_defective_gpu_decides_between_ranks_that_only_waited(tmp_path: Path
     assert answer.initiating is not None
     assert (answer.initiating.scope, answer.initiating.rank, answer.initiating.confidence) == ("rank", 1, "medium")
     assert "GPU 00000000:20:1C.0: Volatile: DRAM Uncorrectable: 2" in answer.initiating.basis
+    assert (answer.verdict, answer.diagnoses[0].entry) == ("diagnosed", "gpu-uncorrectable-ecc")
     assert [x["file"] for x in answer.leads if "DRAM Uncorrectable" in x["text"]] == ["nvidia-smi.txt"]
 
 
@@ -230,11 +233,13 @@ def test_old_errors_do_not_overrule_a_ranks_own_fault(tmp_path: Path) -> None:
     )
     answer = diagnose(tmp_path)
     assert answer.initiating is not None and (answer.initiating.rank, answer.initiating.confidence) == (1, "strong")
+    assert "gpu-uncorrectable-ecc" not in [d.entry for d in answer.diagnoses]
+    assert any("DRAM Uncorrectable: 3" in lead["text"] for lead in answer.leads)
 
 
 def test_a_run_that_completed_stays_healthy_whatever_the_card_has_been_through(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("step=1 loss=2.0\nstep=2 loss=1.0\nTraining completed.\n")
-    (tmp_path / "nvidia-smi.txt").write_text(with_("Pending                           : No", "Pending : Yes"))
+    (tmp_path / "nvidia-smi.txt").write_text(with_("DRAM Uncorrectable            : 0", "DRAM Uncorrectable : 3"))
     assert diagnose(tmp_path).verdict == "healthy"
 
 
