@@ -12,11 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from .changed import Changes, changes_since
 from .core.entry import entry_folders, find_kb
 from .core.runner import RunnerError, cuda_missing
 from .core.spec import SpecError
-from .proofs import make_proof, remove_proof, write_proof
+from .isolation import held
+from .proofs import is_current, make_proof, remove_proof, write_proof
 from .recording import record_logs
+from .summary import Review, as_markdown, print_review, publish
 from .table import as_json, print_mutants, print_problems, print_table
 from .verify import Notice, Result, skipped, verify_all
 
@@ -28,42 +31,73 @@ def verify(argv: list[str]) -> int:
         print("faultbook: `faultbook verify` needs torch: pip install 'faultbook[repro]'", file=sys.stderr)
         return 2
     try:
-        kb = options.kb or find_kb()
-        if not options.slugs and not options.all:
-            raise SpecError("name entries by slug, or --all")
-        folders = entry_folders(kb, options.slugs)
-        reason = cuda_missing() if options.device == "cuda" else None
-        if reason:
-            results = skipped(folders, options.device, reason)
-        else:
-            with _progress(len(folders), quiet=options.json) as (notice, done):
-                results = verify_all(
-                    folders,
-                    options.device,
-                    jobs=options.jobs,
-                    repeat=options.repeat,
-                    with_mutants=options.mutate,
-                    keep=options.keep,
-                    notice=notice,
-                    done=done,
-                )
+        kb = (options.kb or find_kb()).resolve()
+        changes = changes_since(options.changed, kb) if options.changed else None
+        if changes is None and not options.slugs and not options.all:
+            raise SpecError("name entries by slug, or --all, or --changed BASE")
+        folders = entry_folders(kb, options.slugs) if changes is None else list(changes.folders)
+        results = _run(folders, options)
     except (SpecError, RunnerError) as error:
         print(f"faultbook: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("faultbook: interrupted", file=sys.stderr)
         return 130
+    proofs = options.proofs or kb.parent / "proofs"
+    review = _review(kb, changes, results, proofs) if changes is not None else Review()
     for result in results:
-        _write(result, options.proofs or kb.parent / "proofs", record=options.record)
-    if options.json:
+        _write(result, proofs, record=options.record)
+    summary = as_markdown(results, review) if options.github_summary else ""
+    if summary and not publish(summary) and not options.json:
+        print(summary, end="")
+    elif options.json:
         print(json.dumps(as_json(results), indent=1))
     else:
         print_table(results)
         print_problems(results)
         print_mutants(results)
+        print_review(review)
         _summary(results)
     tried = [r for r in results if not r.skipped]
-    return 0 if all(r.proven and not r.survivors for r in tried) else 1
+    return 0 if review.clean and all(r.proven and not r.survivors for r in tried) else 1
+
+
+def _run(folders: list[Path], options: argparse.Namespace) -> list[Result]:
+    """Runs them, isolated, as an unprivileged user; refuses where that is not possible."""
+    if options.device == "cuda" and (reason := cuda_missing()):
+        return skipped(folders, options.device, reason)
+    if not folders:
+        return []
+
+    def work() -> list[Result]:
+        with _progress(len(folders), quiet=options.json) as (notice, done):
+            return verify_all(
+                folders,
+                options.device,
+                jobs=options.jobs,
+                repeat=options.repeat,
+                with_mutants=options.mutate,
+                keep=options.keep,
+                notice=notice,
+                done=done,
+            )
+
+    return held(work, trust=options.trust, reads=folders, writes=options.keep)
+
+
+def _review(kb: Path, changes: Changes, results: list[Result], proofs: Path) -> Review:
+    """What a change does to the rest of the knowledge, by `faultbook check` of all of it."""
+    from faultbook_schema.check import check
+    from faultbook_schema.loader import load_kb
+
+    aliases = {a for i in load_kb(kb).loaded for a in i.raw().get("aliases") or ()} if changes.removed else set()
+    ran = {result.slug for result in results}
+    return Review(
+        problems=check(kb).problems,
+        removed=tuple(slug for slug in changes.removed if slug not in aliases),
+        unrun=tuple(folder.name for folder in changes.folders if folder.name not in ran),
+        unrecorded=tuple(r.slug for r in results if r.proven and not is_current(proofs, r.folder, r.device)),
+    )
 
 
 def _options(argv: list[str]) -> argparse.Namespace:
@@ -76,6 +110,19 @@ def _options(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("slugs", nargs="*", metavar="SLUG", help="entries, by slug or by folder")
     parser.add_argument("--all", action="store_true", help="every entry that has a reproduction")
+    parser.add_argument(
+        "--changed",
+        metavar="BASE",
+        help="the entries that differ from this commit or branch (origin/main), and `faultbook check` of everything",
+    )
+    parser.add_argument(
+        "--github-summary", action="store_true", help="a table and what failed, as Markdown, to $GITHUB_STEP_SUMMARY"
+    )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="run reproductions even where they cannot be isolated, and as yourself: read every repro.py first",
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
         "--repeat", type=int, default=1, metavar="N", help="prove each entry N times (flakiness)"

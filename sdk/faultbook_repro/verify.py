@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .core.entry import Entry, load_entry
+from .core.entry import Entry
 from .core.firing import firings
 from .core.judge import Half, Pair, Problem, examine, judge
 from .core.runner import Runner, RunnerError, Skipped
 from .core.spec import SpecError
 from .mutate import Mutant, mutate
+from .plain import load_entry
 
 Notice = Callable[[str], None]
 

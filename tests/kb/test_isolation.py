@@ -1,0 +1,149 @@
+"""Other people's code runs as nobody, isolated, or not at all; and never writes where its names lead."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from entries import write_entry
+
+from faultbook_repro import isolation
+from faultbook_repro.commands import verify
+from faultbook_repro.core.spec import SpecError
+from faultbook_repro.isolation import Refused, held
+from faultbook_repro.plain import load_entry
+from faultbook_repro.reachable import closed_above
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+
+
+@pytest.fixture
+def kb(tmp_path: Path) -> Path:
+    folder = tmp_path / "kb"
+    folder.mkdir()
+    (folder / "taxonomy.yaml").write_text("{}\n")
+    write_entry(folder / "model" / "exploding-weight")
+    return folder
+
+
+def possible() -> None:
+    if reason := isolation.lacking():
+        pytest.skip(f"this machine cannot isolate: {reason}")
+
+
+def test_with_trust_it_is_a_plain_call() -> None:
+    assert held(os.getpid, trust=True) == os.getpid()
+
+
+@needs_torch
+def test_where_isolation_is_not_possible_nothing_runs(
+    kb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ran = tmp_path / "ran"
+    repro = kb / "model" / "exploding-weight" / "repro.py"
+    repro.write_text(f"open({str(ran)!r}, 'w')\n" + repro.read_text())
+    monkeypatch.setattr(isolation, "lacking", lambda: "network: open: unshare: Operation not permitted")
+    assert verify(["--all", "--kb", str(kb)]) == 2
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1 and "unshare: Operation not permitted" in told and "--trust" in told
+    assert not ran.exists() and not (tmp_path / "proofs").exists()
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "_PROBE", "print('{\"network\": \"open: not here\"}')")
+    assert isolation.lacking() == "network: open: not here"
+    monkeypatch.setattr(isolation, "_PROBE", "raise SystemExit(1)")
+    assert "could not be tried" in (isolation.lacking() or "")
+
+
+root = pytest.mark.skipif(not sys.platform.startswith("linux") or os.geteuid() != 0, reason="only root has rights to give up")
+
+
+@root
+def test_root_gives_up_its_rights_for_good(tmp_path: Path) -> None:
+    possible()
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret")
+    secret.chmod(0o600)
+
+    def look() -> dict[str, object]:
+        seen: dict[str, object] = {"ids": {*os.getresuid(), *os.getresgid()}, "groups": os.getgroups()}
+        seen["readable"] = os.access(secret, os.R_OK)
+        try:
+            os.setuid(0)
+            seen["back"] = True
+        except PermissionError:
+            seen["back"] = False
+        seen["home"] = sorted(os.listdir(Path.home())) if os.access(Path.home(), os.R_OK) else []
+        return seen
+
+    seen = held(look)
+    assert 0 not in seen["ids"] and seen["groups"] == []  # type: ignore[operator]
+    assert seen["readable"] is False and seen["back"] is False
+    assert not {".ssh", ".bash_history", ".config"} & set(seen["home"])  # type: ignore[call-overload]
+    assert os.geteuid() == 0, "the caller still has its own"
+
+
+@root
+def test_errors_come_back_as_they_are() -> None:
+    possible()
+
+    def fail() -> None:
+        raise SpecError("no such entry")
+
+    with pytest.raises(SpecError, match="no such entry"):
+        held(fail)
+    with pytest.raises(Refused):
+        held(lambda: (_ for _ in ()).throw(Refused("x")))
+
+
+def test_only_what_is_needed_of_a_closed_folder_is_shown() -> None:
+    with tempfile.TemporaryDirectory() as place:  # pytest's own folder is closed to others
+        top = Path(place).resolve()
+        top.chmod(0o755)
+        python = top / "home" / "pyenv" / "versions" / "bin"
+        python.mkdir(parents=True)
+        (top / "home" / "secret").write_text("x")
+        (top / "home").chmod(0o700)
+        assert closed_above([python, python.parent]) == {top / "home": [top / "home" / "pyenv"]}
+        (top / "home" / "pyenv").chmod(0o700)
+        assert closed_above([python]) == {top / "home": [top / "home" / "pyenv" / "versions"]}
+        (top / "home").chmod(0o711)
+        (top / "home" / "pyenv").chmod(0o711)
+        assert closed_above([python]) == {}
+
+
+@needs_torch
+@pytest.mark.parametrize("name", ["logs/broken.log", "logs", "repro.py", "entry.yaml"])
+def test_a_link_in_an_entry_is_not_followed(name: str, kb: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = kb / "model" / "exploding-weight"
+    target = tmp_path / "precious"
+    if name == "logs":
+        target.mkdir()
+    else:
+        (folder / name).parent.mkdir(exist_ok=True)
+        target.write_text((folder / name).read_text() if (folder / name).exists() else "precious")
+    before = target.read_text() if target.is_file() else ""
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(target)
+    assert verify(["exploding-weight", "--record", "--kb", str(kb)]) == 1
+    assert f"{name.split('/')[-1]!r} is a link; entries hold plain files only" in capsys.readouterr().out
+    assert (target.read_text() if target.is_file() else "") == before
+    assert not target.is_dir() or not any(target.iterdir())
+
+
+@pytest.mark.parametrize("variants", ['("", "x/../../../../out")', '("", "..")', '("", "a b")'])
+def test_a_variant_is_a_word(variants: str, kb: Path) -> None:
+    folder = write_entry(kb / "model" / "two", repro=(("STEPS = 12", f"STEPS = 12\nVARIANTS = {variants}"),))
+    with pytest.raises(SpecError, match="no name for a variant"):
+        load_entry(folder)
+
+
+def test_a_slug_leads_nowhere_else(kb: Path) -> None:
+    folder = write_entry(kb / "model" / "two", entry=(("slug: two", "slug: ../../two"),))
+    with pytest.raises(SpecError, match="the same word"):
+        load_entry(folder)
