@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 sys.path.append(str(Path(__file__).parent))
+import hostile_kb
 import sample_entries
 
 CHROMIUM = "/usr/bin/chromium"
@@ -44,6 +45,8 @@ def build_site(root: Path, folder: Path, data: dict[str, Any] | None, *, stub: b
         (compiled / "signatures.json").write_text(json.dumps(sample_entries.signatures(data)), encoding="utf-8")
     text = (root / "mkdocs.yml").read_text(encoding="utf-8")
     options = {"catalogue": str(compiled), "cache": cache, "pyodide": str(root / "node_modules" / "pyodide")}
+    if data is None:
+        options["samples"] = str(root / "samples" / "samples.yml")
     assert "\n  - faultbook\n" in text
     text = text.replace("\n  - faultbook\n", f"\n  - faultbook: {json.dumps(options)}\n")
     text = text.replace("docs_dir: docs", f"docs_dir: {root / 'docs'}").replace("site_dir: site", f"site_dir: {folder / 'site'}")
@@ -84,8 +87,20 @@ def site(built: tuple[Path, str]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def hostile_site(root: Path, tmp_path_factory: pytest.TempPathFactory, needs_mkdocs: None) -> Path:
-    data = sample_entries.catalogue(sample_entries.hostile(), sample_entries.hub())
+def hostile_knowledge(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, int]:
+    """A kb/ whose entry does harm in every way that `faultbook check` accepts; see hostile_kb."""
+    return hostile_kb.write(root, tmp_path_factory.mktemp("hostile-kb"))
+
+
+@pytest.fixture(scope="session")
+def hostile_site(
+    root: Path, tmp_path_factory: pytest.TempPathFactory, needs_mkdocs: None, hostile_knowledge: tuple[Path, Path, int]
+) -> Path:
+    from faultbook_schema.compiler import compile_knowledge
+    from faultbook_schema.loader import load_kb
+
+    compiled = compile_knowledge(load_kb(hostile_knowledge[0]))["catalog.json"]["entries"]
+    data = sample_entries.catalogue(sample_entries.hostile(), sample_entries.hub(), *compiled)
     return build_site(root, tmp_path_factory.mktemp("hostile"), data)[0]
 
 
