@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import confusion
+from . import confusion, lint
 from .loader import entry_folders, load_kb
 from .problems import Problem
 
@@ -33,21 +33,24 @@ class Report:
         }
 
 
-def check(kb: Path, paths: Sequence[Path] = ()) -> Report:
+def check(kb: Path, paths: Sequence[Path] = (), healthy_logs: Mapping[str, str] | None = None) -> Report:
     """Loads kb/ and tests every signature on every log; `paths` limits what is reported, not what
-    is read, since an entry can only be confused with others when they are there."""
+    is read, since an entry can only be confused with others when they are there. `healthy_logs`
+    (name → text) are more logs on which no signature may fire."""
     start = time.perf_counter()
     roots = [path.resolve() for path in paths]
     only = {f for f in entry_folders(kb) if any(_inside(f.resolve(), root) for root in roots)} if paths and kb.is_dir() else None
     knowledge = load_kb(kb, only)
     items = [i for i in knowledge.loaded if only is None or i.folder in only]
-    slugs = None if only is None else {i.slug for i in items}
+    slugs = None if only is None else frozenset(i.slug for i in items)
     problems = list(knowledge.problems)
     if only is not None:
         shown = ("kb/taxonomy.yaml", *(i.path.removesuffix("entry.yaml") for i in items))
         problems = [p for p in problems if p.path.startswith(shown)]
     # Another entry's signature that fires on this one's log is reported too, at its own place.
-    problems = sorted({*problems, *confusion.problems_of(knowledge, only=slugs)})
+    problems += confusion.problems_of(knowledge, only=slugs)
+    problems += lint.problems_of(knowledge, slugs, healthy_logs)
+    problems = sorted(set(problems))
     usable = [i for i in items if i.entry is not None]
     return Report(
         tuple(problems),

@@ -9,15 +9,16 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from . import scaffold
+from . import advice, fixes, healthy, scaffold
 from .check import check as check_kb
 from .compiler import write_catalogue
 from .loader import entry_folders
 from .models import SLUG
-from .problems import InvalidKnowledge, nearest
+from .problems import CODES, InvalidKnowledge, Problem, nearest
 from .taxonomy import load_taxonomy
 
 
@@ -25,33 +26,67 @@ def check(argv: list[str]) -> int:
     """`faultbook check [PATH…]`"""
     parser = argparse.ArgumentParser(
         prog="faultbook check",
-        description="Validate entries: fields, patterns, files, links, and every signature on every log.",
+        description="Validate entries: fields, prose, patterns, files, links, and every signature on every log.",
+        epilog=f"each message ends with its code; docs/{advice.PAGE}.md explains it with an example, and so does --explain CODE",
     )
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="entries to report on (default: all)")
+    parser.add_argument("--fix", action="store_true", help="mend what is mechanical: misspelt vocabulary, layout")
+    parser.add_argument("--explain", metavar="CODE", help="say what a code means and what to do")
+    parser.add_argument("--healthy", action="append", type=Path, default=[], metavar="PATH",
+                        help="healthy logs, or folders of them, on which no signature may fire")  # fmt: skip
     parser.add_argument("--kb", type=Path, help="folder of the knowledge (default: found upwards)")
     parser.add_argument("--json", action="store_true", help="machine-readable report")
     args = parser.parse_args(argv)
-    for path in args.paths:
+    if args.explain is not None:
+        return _explain(args.explain)
+    for path in (*args.paths, *args.healthy):
         if not path.exists():
             return _usage("check", f"{path}: no such file or folder")
     kb = args.kb or find_kb(args.paths[0] if args.paths else None) or find_kb()
     if kb is None or not kb.is_dir():
         return _usage("check", f"no knowledge at {kb or 'kb/'}")
-    report = check_kb(kb, args.paths)
+    try:
+        healthy_logs = healthy.healthy_texts(args.healthy)
+        report = check_kb(kb, args.paths, healthy_logs)
+        if args.fix and _fix(kb, report.problems):
+            report = check_kb(kb, args.paths, healthy_logs)
+    except OSError as error:
+        return _usage("check", f"{error.filename}: {error.strerror}")
     if args.paths and not report.entries:
         return _usage("check", f"{args.paths[0]}: no entry of {kb} is there")
     if args.json:
         print(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
     else:
         for problem in report.problems:
-            print(problem)
+            shown = str(problem) if problem.hint else f"{problem} ({advice.do(problem.code).rstrip('.')})"
+            print(f"{shown} [{problem.code}]")
         count = len(report.problems)
         print(
             f"{report.entries} entries, {report.signatures} signatures, {report.logs} logs: "
-            f"{count or 'no'} problem{'' if count == 1 else 's'}",
+            f"{count or 'no'} problem{'' if count == 1 else 's'} in {report.seconds:.1f} s",
             file=sys.stderr,
         )
     return 1 if report.problems else 0
+
+
+def _fix(kb: Path, problems: Sequence[Problem]) -> list[str]:
+    """Mends entry by entry, and says what was done on stderr."""
+    by_file: dict[str, list[Problem]] = {}
+    for problem in problems:
+        if problem.path.endswith("/entry.yaml"):
+            by_file.setdefault(problem.path, []).append(problem)
+    done = [line for path, found in by_file.items() for line in fixes.fix(kb.parent / kb.name / path.split("/", 1)[1], found)]
+    for line in done:
+        print(f"fixed {line}", file=sys.stderr)
+    return done
+
+
+def _explain(code: str) -> int:
+    if code not in CODES:
+        return _usage("check", f"no code `{code}` ({nearest(code, CODES) or 'codes stand in brackets behind messages'})")
+    given = advice.ADVICE[code]
+    print(f"{code}: {CODES[code]}\n{given.do}" + (f"\nfor example: {given.good}" if given.good else ""))
+    return 0
 
 
 def new(argv: list[str]) -> int:

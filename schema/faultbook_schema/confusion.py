@@ -62,6 +62,14 @@ class Log:
         return self.owner.path.removesuffix("entry.yaml") + f"logs/{self.name}"
 
 
+def with_literals_of(knowledge: Knowledge) -> Iterator[Tested]:
+    """Every signature with the literals of its patterns."""
+    for item in knowledge.entries.values():
+        assert item.entry is not None
+        for index, signature in enumerate(item.entry.signatures):
+            yield Tested(item, index, with_literals(signature))
+
+
 def matrix(
     knowledge: Knowledge, engine: Engine = firings, only: Collection[str] | None = None
 ) -> tuple[dict[str, Tested], list[Log]]:
@@ -71,11 +79,8 @@ def matrix(
     signature on their logs.
     """
     tested: dict[str, Tested] = {}
-    for item in knowledge.entries.values():
-        assert item.entry is not None
-        for index, signature in enumerate(item.entry.signatures):
-            one = Tested(item, index, with_literals(signature))
-            tested.setdefault(one.name, one)
+    for one in with_literals_of(knowledge):
+        tested.setdefault(one.name, one)
     every = prepare({name: t.signature for name, t in tested.items()})
     some = every if only is None else prepare({n: t.signature for n, t in tested.items() if t.owner.slug in only})
     logs = [

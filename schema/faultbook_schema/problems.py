@@ -108,6 +108,18 @@ CODES = {
     "recorded-unmatched": "A signature does not fire on the recorded lines that are said to show it.",
     "confusion": "A signature fires on the broken log of an unrelated entry.",
     "taxonomy": "kb/taxonomy.yaml is not usable.",
+    # What a reviewer would send back
+    "prose-boilerplate": "A sentence would be true of every failure, or stands word for word in other entries.",
+    "prose-empty": "A field says nothing that can be checked.",
+    "prose-long": "A field has more words than anybody reads there.",
+    "prose-repeated": "A sentence stands in two fields of the entry.",
+    "references": "A cause needs an official source and a reported case, each once.",
+    "layout": "The text of entry.yaml is not in order: first line, order of the first fields, blanks at line ends.",
+    "log-secret": "A sample log holds a secret or an e-mail address.",
+    "log-home": "A sample log names somebody's home folder.",
+    "fires-on-healthy": "A signature fires on lines that healthy runs print.",
+    "literal-hot": "The literal that the scan looks for stands on many healthy lines.",
+    "pattern-slow": "A line can be made on which a pattern takes long.",
 }
 
 

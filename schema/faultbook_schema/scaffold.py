@@ -121,7 +121,8 @@ signatures:
 
 _REFERENCES = """
 references:
-  - {{title: "TODO", url: "https://example.org/TODO", date: {today}, kind: docs}}
+  - {{title: "TODO the documentation or source that says why", url: "https://example.org/TODO", date: {today}, kind: docs}}
+  - {{title: "TODO a public thread in which it happened", url: "https://example.org/TODO-thread", date: {today}, kind: issue}}
 """
 
 _RECORDED = """recorded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from faultbook.signatures import LogSignature, Pattern, Ranks
 from faultbook_schema import commands
 from faultbook_schema.check import check
 from faultbook_schema.firing import LogText, fires, firings
+from faultbook_schema.healthy import pumped
 
 Edit = Callable[..., Path]
 CAUSE = "data/batch-without-targets"
@@ -132,6 +134,86 @@ def test_quantifier_knows_the_silent_ranks() -> None:
 def test_redrawn_lines_are_records() -> None:
     signature = LogSignature(kind="log", id="bar", role="root", all=(Pattern(pattern="^stalled at"),))
     assert fires(signature, "10%\rstalled at 20%\r30%\n")
+
+
+# --- what a reviewer would send back ---
+
+
+def test_a_sentence_of_three_entries_says_nothing_about_any(kb: Path) -> None:
+    for number, folder in enumerate(sorted(kb.glob("*/*"))):
+        text = (folder / "entry.yaml").read_text()
+        assert text.endswith("\n")
+        sentence = "The whole job stands still until somebody looks at it."
+        (folder / "entry.yaml").write_text(text + f"recurrence: {sentence} Number {number}.\n")
+    problems = check(kb).problems
+    assert {p.code for p in problems} == {"prose-boilerplate"} and len(problems) == 3
+    assert "2 other entries have word for word" in problems[0].message
+
+
+def test_healthy_logs_of_the_user(kb: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "healthy"
+    folder.mkdir()
+    (folder / "train.log").write_text("warm-up: ZeroDivisionError: division by zero was caught\n" * 3)
+    assert commands.check(["--kb", str(kb)]) == 0
+    assert commands.check(["--kb", str(kb), "--healthy", str(folder)]) == 1
+    out = capsys.readouterr().out
+    assert "`zero-division` fires on" in out and "train.log:1, a healthy run" in out and out.endswith("[fires-on-healthy]\n")
+    assert commands.check(["--kb", str(kb), "--healthy", str(folder / "none")]) == 2
+
+
+def test_a_pumped_line_is_noticed() -> None:
+    """The portable subset has no such pattern; what guards it must still be able to object."""
+    quick = re.compile(rb"aaaa[0-9]{0,20}x").search
+    assert pumped(quick, ("aaaa",), 4096) < 0.1
+    slow = re.compile(rb"(?:a|aa)+$").search
+    assert pumped(lambda text: slow(text[:30] + b"!"), ("aaaa",), 4096) > 0.1
+
+
+def test_one_entry_is_told_what_its_log_does_to_others(kb: Path) -> None:
+    second_cause(kb)
+    report = check(kb, [kb / "data" / "divides-by-world-size"])
+    assert [(p.path, p.code) for p in report.problems] == [(f"kb/{CAUSE}/entry.yaml", "confusion")]
+    assert report.entries == 1
+
+
+def test_brief_reading_changes_no_verdict(kb: Path) -> None:
+    """Checking one entry after another says what checking all at once says."""
+    second_cause(kb)
+    (kb / CAUSE / "logs" / "fixed.log").write_text("ZeroDivisionError: division by zero\n")
+    each = {p for folder in kb.glob("*/*") for p in check(kb, [folder]).problems}
+    assert each == set(check(kb).problems)
+
+
+# --- --fix ---
+
+
+def test_fix_mends_what_is_mechanical(kb: Path, edit: Edit, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = edit(f"{CAUSE}/entry.yaml", "severity: medium", "severity: medum  # as seen")
+    edit(f"{CAUSE}/entry.yaml", "tags: [masking, labels]", "# what it is about\ntags: [maskin, labels]   ")
+    edit(f"{CAUSE}/entry.yaml", "entry: first-step-scale-skip", "entry: first-step-scale-skips")
+    edit(f"{CAUSE}/entry.yaml", "root_cause:", "rootcause:")
+    text = entry.read_text().split("\n", 1)[1]
+    moved = text.replace("category: data\n", "").rstrip("\n") + "\ncategory: data"
+    entry.write_text(moved)
+    assert commands.check(["--kb", str(kb), "--fix"]) == 0, capsys.readouterr().out
+    told = capsys.readouterr().err
+    assert told.count("fixed kb/data/batch-without-targets/entry.yaml:") == 5 and "now `medium`" in told
+    after = entry.read_text()
+    assert after.startswith("# yaml-language-server:") and after.endswith("\n") and "   \n" not in after
+    assert "severity: medium  # as seen\n" in after and "# what it is about\ntags: [masking, labels]\n" in after
+    assert after.index("\ncategory: data\n") < after.index("\nseverity:")
+
+
+def test_fix_leaves_alone_what_it_does_not_understand(kb: Path, edit: Edit, capsys: pytest.CaptureFixture[str]) -> None:
+    block = "mechanism: |\n  two blanks at the end are a line break  \n  so they stay"
+    edit(f"{CAUSE}/entry.yaml", "stages: [forward]", f"stages: [forward]\n{block}".replace("mechanism", "origin"))
+    path = edit(f"{CAUSE}/entry.yaml", "severity: medium", "severity: qqq")
+    before = path.read_bytes()
+    assert commands.check(["--kb", str(kb), "--fix"]) == 1
+    assert path.read_bytes() == before and "fixed" not in capsys.readouterr().err
+    path.write_text("a: [\n")
+    assert commands.check(["--kb", str(kb), "--fix"]) == 1
+    assert "\na: [\n" in "\n" + path.read_text()
 
 
 # --- commands ---

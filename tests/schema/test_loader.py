@@ -36,8 +36,8 @@ def test_all_problems_of_a_file_at_once(kb: Path, edit: Edit) -> None:
         (7, "bad-vocabulary"),
         (51, "pattern-not-portable"),
         (55, "bad-date"),
-        (58, "unknown-entry"),
-        (59, "cross-field"),
+        (59, "unknown-entry"),
+        (60, "cross-field"),
     ]
 
 
