@@ -19,7 +19,7 @@ _WORD_NUMBER = r"(?:nan|NaN|NAN|Nan|inf|Inf|INF|infinity|Infinity)"
 NUMBER = rf"[-+]?(?:{_DECIMAL}|{_WORD_NUMBER})"
 _WORD = r"[A-Za-z_#][\w./#@%+\-]{0,63}(?:'s(?= ))?"
 _PAIR = lazy.regex(
-    rf"(?<![\w./#@\-])({_WORD}(?: {_WORD}){{0,5}}(?: ?\([\w/.%]{{1,16}}\))?)['\"’”]?"  # 1 name
+    rf"(?<![\w./#@\-])({_WORD}(?: {_WORD}){{0,5}}(?: ?\([\w/.%]{{1,16}}\))?)['\"’”\]]?"  # 1 name
     r"(?:(\s{0,4}[:=]\s{0,14})|[ \t]{1,14})"  # 2 separator, empty when blanks alone
     r"['\"‘“]?((?:tensor|array|(?:np|numpy|torch)\.\w{3,10})\(|[\[(]{1,2})?"  # 3 wrapper
     rf"({NUMBER})(?!%\|)"  # 4 value, not the percentage of a progress bar
@@ -40,6 +40,11 @@ _DUMP = lazy.regex(
     r"\w \.{5}|Namespace\(|\b\w{0,30}(?:Config|Arguments|Args)\(|\.json\b.{0,20}:"
     r"|^\s{0,60}['\"][\w./\-]{1,60}['\"]: \S{1,40}[,}]{0,2}$"
     r"|(?:^|\s)--[a-z][\w\-]{2,40}[= ]|^\s{0,12}(?:File \"|>>> |def |return |import |assert )|^\+ "
+)
+_EVALUATION = lazy.regex(
+    r"[\[(*>#=\-\s]{0,8}(?:test|val|valid|validation|eval|evaluation|testing|validating|evaluating)"
+    r"(?:\s{0,3}[:\[\]|,()\-]|\s+(?:epoch|iter|iteration|step|batch)\b|\s+\d)",
+    re.IGNORECASE,
 )
 _CONSTRUCTOR = lazy.regex(r"Namespace\(|\b\w{0,30}(?:Config|Arguments|Args)\(")
 _SPARK = lazy.regex(r"[▁▂▃▄▅▆▇█]{3}")
@@ -161,7 +166,18 @@ def read_line(text: str) -> Record | None:
             return None
     if "wandb" in text[:80] and _SPARK.search(text[:400]) is not None:
         return None
+    if text[:1].lower() in "tve[(*>#=- " and _EVALUATION.match(text):
+        _evaluated(record)
     return record
+
+
+def _evaluated(record: Record) -> None:
+    """`Test: [10/242] Loss 5.27`: the head of the line says that the numbers are not of training."""
+    record.counter = f"eval {record.counter}"
+    for index, (name, value) in enumerate(record.pairs):
+        role = role_of(f"eval {name.text}")
+        if "train" not in name.text.lower() and name.role != "lr":
+            record.pairs[index] = (Name(f"eval {name.text}", name.kind, role or name.role), value)
 
 
 _STOP = frozenset(

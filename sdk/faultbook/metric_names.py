@@ -165,7 +165,7 @@ def _role(folded: str) -> str | None:
         return "entropy"
     if words & {"kl", "approxkl", "kld", "kldiv", "ppokl"} and not words & {"coef", "coeff"}:
         return "kl"
-    if words & {"reward", "rewards", "score", "scores", "rew", "returns"} and not is_loss:
+    if words & {"reward", "rewards", "score", "scores", "rew", "return", "returns"} and not is_loss:
         if words & {"std", "stdev", "deviation", "frac", "zero"}:
             return "reward_std"
         return "reward" if not words & {"time", "timing", "timings"} else None

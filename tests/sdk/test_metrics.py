@@ -289,3 +289,16 @@ def test_real_logs(shared: object, file: str, name: str, records: int) -> None:
     text = (shared / "logs" / file).read_text(errors="replace")  # type: ignore[operator]
     found = [s for s in read(text.split("\n")) if s.name == name]
     assert [len(s.values) for s in found] == [records]
+
+
+def test_a_line_that_begins_with_the_phase_is_of_that_phase() -> None:
+    lines = [f"Epoch: [79][{i}/250]\tTime 1.1 (1.2)\tLoss 0.{300 - i % 7:03d} (0.43)" for i in range(0, 250, 10)]
+    lines += [f"Test: [{i}/242]\tTime 0.6 (0.6)\tLoss 5.2655 (4.0611)" for i in range(0, 242, 10)]
+    lines += [f"Epoch: [80][{i}/250]\tTime 1.1 (1.2)\tLoss 0.{300 - i % 7:03d} (0.43)" for i in range(0, 250, 10)]
+    series = read_series(list(enumerate(lines, 1)))
+    train = [s for s in series if s.role == "loss"]
+    assert [(s.name, s.attempt, len(s.values)) for s in train] == [("Loss", 0, 50)]
+    assert max(train[0].values) < 1
+    assert [len(s.values) for s in series if s.role == "eval_loss"] == [25]
+    (line,) = read_series([(1, "Test Loss: 0.5 Train Loss: 0.4")][:1])[:1]
+    assert (line.role, line.values) == ("eval_loss", (0.5,))
