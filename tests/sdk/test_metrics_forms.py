@@ -372,6 +372,14 @@ FORMS: list[tuple[str, list[str], dict[str, tuple[list[float], list[float]]]]] =
         ["Loss: 2.5, val_loss=n/a lr=3.0e-4, Temperature: 0.0001, x=tensor(2.5, device='cuda:0')"],
         {"Loss": ([0], [2.5]), "Temperature": ([0], [0.0001]), "lr": ([0], [3e-4])},
     ),
+    (
+        "names in brackets",
+        [
+            "2031-05-06 10:00:00.100 | INFO     | trainer:fit:25 - [R0] | E5 iter[ 14/ 15] | [Loss] 515.5 | [step]    89 | [time] 0.4m",
+            "2031-05-06 10:00:09.100 | INFO     | trainer:fit:25 - [R0] | E6 iter[ 14/ 15] | [Loss] nan | [step]   104 | [time] 0.4m",
+        ],
+        {"Loss": ([89, 104], [515.5, NAN])},
+    ),
     ("41 wandb sparklines are no numbers", ["wandb:   actor/entropy_loss █▇▇█▆▅▄▃▂▁ 1"], {}),
 ]
 
