@@ -375,8 +375,8 @@ FORMS: list[tuple[str, list[str], dict[str, tuple[list[float], list[float]]]]] =
     (
         "names in brackets",
         [
-            "2031-05-06 10:00:00.100 | INFO     | trainer:fit:25 - [R0] | E5 iter[ 14/ 15] | [Loss] 515.5 | [step]    89 | [time] 0.4m",
-            "2031-05-06 10:00:09.100 | INFO     | trainer:fit:25 - [R0] | E6 iter[ 14/ 15] | [Loss] nan | [step]   104 | [time] 0.4m",
+            "2031-05-06 10:00:00.100 | INFO     | fit:25 - [R0] | E5 iter[ 14/ 15] | [Loss] 515.5 | [step]    89 | [time] 0.4m",
+            "2031-05-06 10:00:09.100 | INFO     | fit:25 - [R0] | E6 iter[ 14/ 15] | [Loss] nan | [step]   104 | [time] 0.4m",
         ],
         {"Loss": ([89, 104], [515.5, NAN])},
     ),
