@@ -110,7 +110,9 @@ def conclude(seen: Examined, explaining: Sequence[Candidate], harmless: Sequence
     if verdict == "stopped":
         findings = _as_stopped(harmless, explaining, findings, names)
     elif not findings or verdict in ("healthy", "inconclusive"):
-        findings = [*findings, *(ranking.finding(c, "contributing", 0.9, None, names, URL) for c in harmless)]
+        # Only entries that are harmless as such: a cause's noise line says that it is *not* that cause.
+        known = [c for c in harmless if c.entry["kind"] == "noise"]
+        findings = [*findings, *(ranking.finding(c, "contributing", 0.9, None, names, URL) for c in known)]
     initiating = None if verdict == "healthy" or _single(seen) else incident.initiating
     first = incident.first_abnormal or _bare_exception(seen) or _first_bend(abnormal, seen)
     return Diagnosis(

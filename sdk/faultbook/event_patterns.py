@@ -235,7 +235,9 @@ _OUTSIDE = (
     _event("preempted", "confirmation",
            ("preempted", "preemption notice", "preemption signal", "received preemption",
             "received a preemption"),
-           r"(?:job|instance|node|pod|[Ww]orker|VM) .{0,40}(?:was |has been |is being )?preempted"
+           # Not "this can happen if the node was preempted", which Ray adds to every node that it lost.
+           r"(?:(?:^|[^f] )the |(?:^|[^a-z ]|[^h]e |[^e] ))(?:job|instance|node|pod|[Ww]orker|VM) "
+           r"(?:[\w.:-]{1,60} )?[^.]{0,40}preempted"
            r"|[Pp]reemption (?:notice|signal)(?: received)?|received (?:a )?preemption", (), True),
     _event("preempted", "confirmation", "interruption notice",
            r"[Ss]pot (?:instance )?interruption notice"),

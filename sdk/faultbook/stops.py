@@ -36,6 +36,8 @@ def judge_stop(case: Case) -> None:
         sample = next(iter(interrupts.values()), anonymous[0] if anonymous else None)
         if sample is not None and not _lost_before_interrupt(case):
             event = Event("confirmation", "user_interrupt", sample.source, sample.first, "KeyboardInterrupt")
+    if event is None and not case.raised:  # the line alone: an excerpt that begins inside the traceback of the Ctrl-C
+        event = next(iter(case.of_kind("user_interrupt")), None)
     if event is None:
         return
     case.stop = progress.Stop(_why(event), event, _silence_before(case, event))

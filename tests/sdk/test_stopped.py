@@ -59,3 +59,21 @@ def test_the_end_of_a_job_that_hung_comes_after_the_hang() -> None:
     hung = diagnose(text=steps + end.format("2026-11-30T18:00:00"), catalog=both)
     assert hung.verdict == "diagnosed"
     assert [(f.entry, f.role) for f in hung.diagnoses] == [("hang", "primary"), ("preempted", "collateral")]
+
+
+def test_a_keyboard_interrupt_whose_traceback_is_cut_off_is_a_stop() -> None:
+    log = '  File "train.py", line 40, in step\n    loss.item()\nKeyboardInterrupt\n'
+    assert diagnose(text=log, catalog=bound()).verdict == "stopped"
+    assert diagnose(text="RuntimeError: mine\n" + log.replace("KeyboardInterrupt", "x"), catalog=bound()).verdict != "stopped"
+
+
+def test_a_node_that_was_perhaps_preempted_is_no_preemption() -> None:
+    said = "Task failed because the node is dead. This can happen if the node was preempted, or its raylet crashed.\n"
+    assert diagnose(text=said, catalog=bound()).verdict != "stopped"
+    assert diagnose(text="the node was preempted\n", catalog=bound()).verdict == "stopped"
+
+
+def test_a_noise_line_of_a_cause_does_not_name_it() -> None:
+    noisy = part("out-of-memory", r"this is not a failure", "this is not a failure", "memory", "noise")
+    answer = diagnose(text="allocator: this is not a failure\nstep=1 loss=2.1\nstep=2 loss=2.0\n", catalog=bound(noisy))
+    assert (answer.verdict, answer.diagnoses) == ("inconclusive", ())
