@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 
-from . import advice, fixes, healthy, scaffold
+from . import advice, fixes, healthy
 from .check import check as check_kb
 from .compiler import write_catalogue
-from .loader import entry_folders
-from .models import SLUG
+from .loader import find_kb
 from .problems import CODES, InvalidKnowledge, Problem, nearest
-from .taxonomy import load_taxonomy
 
 
 def check(argv: list[str]) -> int:
@@ -91,49 +87,9 @@ def _explain(code: str) -> int:
 
 def new(argv: list[str]) -> int:
     """`faultbook new SLUG …`"""
-    parser = argparse.ArgumentParser(prog="faultbook new", description="Scaffold an entry that is valid but for its TODOs.")
-    parser.add_argument("slug", help="permanent id, kebab-case: optimizer-state-not-restored")
-    parser.add_argument("--category", required=True, help="see `categories` in kb/taxonomy.yaml")
-    parser.add_argument("--title", help="default: the slug in words")
-    parser.add_argument("--kind", default="cause", choices=["cause", "symptom", "noise"])
-    parser.add_argument("--severity", default="medium", choices=["critical", "high", "medium", "low"])
-    parser.add_argument("--visibility", default="loud", choices=["loud", "hang", "silent"])
-    parser.add_argument("--mode", default="real", choices=["real", "simulated", "recorded"])
-    parser.add_argument("--world-size", type=int, default=1, metavar="N", help="ranks of the reproduction")
-    parser.add_argument("--parent", metavar="SLUG", help="the hub it belongs to")
-    parser.add_argument("--kb", type=Path, help="folder of the knowledge (default: found upwards)")
-    args = parser.parse_args(argv)
-    kb = args.kb or find_kb()
-    if kb is None or not kb.is_dir():
-        return _usage("new", f"no knowledge at {kb or 'kb/'}")
-    if not re.fullmatch(SLUG, args.slug) or len(args.slug) > 80:
-        return _usage("new", f"{args.slug!r} is not kebab-case (lower-case words joined by hyphens)")
-    if not 1 <= args.world_size <= 16:
-        return _usage("new", "--world-size must be between 1 and 16")
-    categories = load_taxonomy(kb)[0]["categories"]
-    if args.category not in categories:
-        hint = nearest(args.category, categories) or f"one of {', '.join(categories)}"
-        return _usage("new", f"no category {args.category!r} ({hint})")
-    taken = {folder.name: folder for folder in entry_folders(kb)}
-    if args.slug in taken:
-        return _usage("new", f"{taken[args.slug]} exists")
-    if args.parent and args.parent not in taken:
-        return _usage("new", f"no entry {args.parent!r} ({nearest(args.parent, taken) or 'leave --parent out'})")
-    request = scaffold.Request(
-        args.slug, args.title or args.slug.replace("-", " ").capitalize(), args.category, args.kind,
-        args.severity, args.visibility, args.mode, args.world_size, args.parent, date.today(),
-    )  # fmt: skip
-    folder = kb / args.category / args.slug
-    for name, text in scaffold.files(request).items():
-        path = folder / name
-        if path.exists():
-            print(f"{path} kept")
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        print(path)
-    print(f"next: fill in the TODOs, then `faultbook check {folder}`", file=sys.stderr)
-    return 0
+    from .new_command import new as run  # the engine is only needed here
+
+    return run(argv)
 
 
 def compile_catalogue(argv: list[str]) -> int:
@@ -162,17 +118,6 @@ def compile_catalogue(argv: list[str]) -> int:
     if not args.quiet:
         print("\n".join(str(path) for path in written))
     return 0
-
-
-def find_kb(start: Path | None = None) -> Path | None:
-    """kb/ in this folder or one above."""
-    here = (start or Path.cwd()).resolve()
-    for folder in (here, *here.parents):
-        if (folder / "kb" / "taxonomy.yaml").is_file():
-            return folder / "kb"
-        if folder.name == "kb" and (folder / "taxonomy.yaml").is_file():
-            return folder
-    return None
 
 
 def _usage(command: str, message: str) -> int:

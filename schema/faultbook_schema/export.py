@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from faultbook import catalog, model
 
-from .commands import find_kb
+from .loader import find_kb
 from .models import ENTRY
 from .taxonomy import Taxonomy, load_taxonomy
 

@@ -93,6 +93,17 @@ def load_kb(kb: Path, only: Collection[Path] | None = None) -> Knowledge:
     return Knowledge(kb, taxonomy, tuple(loaded), _sorted(problems))
 
 
+def find_kb(start: Path | None = None) -> Path | None:
+    """kb/ in this folder or one above."""
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / "kb" / "taxonomy.yaml").is_file():
+            return folder / "kb"
+        if folder.name == "kb" and (folder / "taxonomy.yaml").is_file():
+            return folder
+    return None
+
+
 def entry_folders(kb: Path) -> list[Path]:
     """All kb/<category>/<slug>/, sorted: also those that have no entry.yaml yet, which is a problem of theirs."""
     return sorted(

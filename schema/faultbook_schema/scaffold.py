@@ -8,6 +8,7 @@ after another. Each TODO is reported by `check` with its line until it is gone.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import date
 
@@ -28,6 +29,15 @@ class Request:
     world_size: int = 1
     parent: str | None = None
     today: date = date(1980, 1, 1)
+    stack: str = "pytorch"
+    patterns: tuple[tuple[str, str], ...] = ()
+    """(pattern, masked line it was made of), the likeliest first: from a log."""
+    sample: str = ""
+    """Masked log that shows the failure; stands in logs/ until the reproduction prints its own."""
+    source: str = ""
+    """Public address of that log, which is then quoted as recorded lines."""
+    nearest: tuple[str, ...] = ()
+    """Entries that may be taken for this one."""
 
 
 def files(request: Request) -> dict[str, str]:
@@ -35,10 +45,15 @@ def files(request: Request) -> dict[str, str]:
     made = {"entry.yaml": entry_yaml(request)}
     if request.kind == "cause" and request.mode != "recorded":
         made["repro.py"] = repro_py(request)
-        made |= {"logs/broken.log": _broken(request), "logs/fixed.log": _fixed(request)}
-    else:
-        made["logs/recorded-1.log"] = failing_line(request) + "\n"
+        made |= {"logs/broken.log": request.sample or _broken(request), "logs/fixed.log": _fixed(request)}
+    if is_recorded(request):
+        made["logs/recorded-1.log"] = request.sample or failing_line(request) + "\n"
     return made
+
+
+def is_recorded(request: Request) -> bool:
+    """Whether it quotes a log: it must, where nothing is run, and it can, where the log is public."""
+    return request.kind != "cause" or request.mode == "recorded" or bool(request.sample and request.source)
 
 
 def failing_line(r: Request) -> str:
@@ -61,10 +76,44 @@ def entry_yaml(r: Request) -> str:
         'quick_answer: "TODO at most 60 words: what it is and what to do"',
     ]
     parts = {"cause": _CAUSE, "symptom": _SYMPTOM, "noise": _NOISE}[r.kind]
-    recorded = _RECORDED.format(id="missing-row") if r.kind != "cause" or r.mode == "recorded" else ""
-    text = "\n".join([*head, parts.strip("\n"), _SIGNATURES.format(role=_role(r), slug=r.slug).strip("\n")])
+    text = "\n".join([*head, parts.replace("TODO-STACK", r.stack).strip("\n"), *_not_this_if(r), *_signatures(r)])
     text += "\n" + _REFERENCES.format(today=r.today.isoformat()).strip("\n") + "\n"
+    recorded = ""
+    if is_recorded(r):
+        recorded = _RECORDED.format(id=signature_id(r), source=r.source or "https://example.org/TODO")
     return text + (_repro_field(r) if r.kind == "cause" else "") + recorded
+
+
+def signature_id(r: Request) -> str:
+    """From the words of the first pattern, or of the scaffold's own line."""
+    if not r.patterns:
+        return "missing-row"
+    words = re.findall(r"[a-z]{2,}", re.sub(r"\\\\[a-zA-Z]|\[[^]]*\]", " ", r.patterns[0][0]).lower())
+    return "-".join(words[:5])[:40].strip("-") or "the-line"
+
+
+def _signatures(r: Request) -> list[str]:
+    if not r.patterns:
+        return [_SIGNATURES.format(role=_role(r), slug=r.slug).strip("\n")]
+    (first, line), *others = r.patterns
+    lines = ["signatures:", f"  # from: {line}", f"  - id: {signature_id(r)}", "    kind: log", f"    role: {_role(r)}"]
+    lines += ["    all:", f"      - pattern: {_single_quoted(first)}"]
+    if others:
+        lines.append("  # also abnormal in that log; make signatures of those that only this failure prints:")
+        for pattern, text in others:
+            lines += [f"  #   {text}", f"  #   pattern: {_single_quoted(pattern)}"]
+    return lines
+
+
+def _single_quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _not_this_if(r: Request) -> list[str]:
+    if r.kind == "symptom" or not r.nearest:
+        return []
+    rows = [f'  - {{entry: {slug}, because: "TODO the observation that decides for that entry"}}' for slug in r.nearest]
+    return ["not_this_if:", *rows]
 
 
 def _role(r: Request) -> str:
@@ -78,7 +127,9 @@ def _repro_field(r: Request) -> str:
     if r.mode != "recorded":
         if r.world_size > 1:
             lines += [f"  world_size: {r.world_size}", "  guilty_rank: 1"]
-        lines.append("  expect: {broken: raises}")
+        # Until repro.py is written it is the scaffold's KeyError; with a log there is a failure to aim at.
+        ends = {"silent": "completes", "hang": "hangs"}.get(r.visibility, "raises") if r.patterns else "raises"
+        lines.append(f"  expect: {{broken: {ends}}}   # or raises, completes, hangs, killed")
     return "\n".join(lines) + "\n"
 
 
@@ -90,6 +141,8 @@ symptoms:   # three to six: what is seen, and why this cause makes it visible
 root_cause: "TODO"
 confirm:    # cheapest first; `expect` is concrete
   - {step: "TODO", how: "TODO", expect: "TODO"}
+stack_examples:
+  - {stack: TODO-STACK, status: reviewed, code: "TODO what to write instead, in this stack"}
 fix:
   summary: "TODO"
   why: "TODO why it works"
@@ -127,7 +180,7 @@ references:
 
 _RECORDED = """recorded:
   - file: logs/recorded-1.log
-    source: https://example.org/TODO
+    source: {source}
     signatures: [{id}]
 """
 
