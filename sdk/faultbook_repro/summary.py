@@ -39,7 +39,7 @@ class Review:
 
 
 def as_markdown(results: Sequence[Result], review: Review) -> str:
-    good = review.clean and all(r.proven or r.skipped for r in results)
+    good = review.clean and all((r.proven and not r.survivors) or r.skipped for r in results)
     tried = [r for r in results if not r.skipped]
     lines = [
         f"## {'✅ Ready for a reader' if good else '❌ Not ready'}",
@@ -68,6 +68,8 @@ def as_markdown(results: Sequence[Result], review: Review) -> str:
             lines += _block([str(p) for p in result.problems])
             for name, text in _ends(result):
                 lines += ["", f"End of the {name} log:", "", *_block(text.splitlines()[-MAX_LOG_LINES:] or ["(empty)"])]
+        for mutant in result.survivors:
+            lines += ["", f"{_cell(result.slug)}: nobody noticed the mutant *{_cell(mutant.name)}*; the checks say too little."]
     return "\n".join(lines) + "\n"
 
 

@@ -13,6 +13,7 @@ from faultbook_repro.changed import changes_since
 from faultbook_repro.commands import verify
 from faultbook_repro.core.judge import Problem as Fault
 from faultbook_repro.core.spec import SpecError
+from faultbook_repro.mutate import Mutant
 from faultbook_repro.summary import Review, as_markdown, publish
 from faultbook_repro.verify import Result
 from faultbook_schema.problems import Problem
@@ -105,6 +106,11 @@ def test_nothing_an_entry_says_becomes_markup() -> None:
     assert not [line for line in outside if "<" in line or "@" in line or "](" in line]
     row = next(line for line in outside if line.startswith("| &#96;"))
     assert row.count("|") == 11
+
+
+def test_a_mutant_that_survives_is_named() -> None:
+    text = as_markdown([Result("one", "cpu", "real", True, mutants=(Mutant("STEPS = 6", "", None),))], Review())
+    assert "❌" in text and "nobody noticed the mutant *STEPS &#61; 6*" in text
 
 
 def test_a_clean_change_says_so_and_goes_to_the_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

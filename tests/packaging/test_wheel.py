@@ -16,20 +16,6 @@ import faultbook
 
 
 @pytest.fixture(scope="session")
-def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("wheel")
-    done = subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(root)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    (path,) = out.glob("*.whl")
-    return path
-
-
-@pytest.fixture(scope="session")
 def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Python of an environment that holds the wheel and nothing else: as on a platform without any accelerator's wheel."""
     folder = tmp_path_factory.mktemp("clean")
