@@ -335,8 +335,10 @@ def evaluate_signature(sig: MetricSignature, series: Sequence[Series]) -> Metric
 
     Predicates between ranks see all ranks of the attempt, the others one rank at a time.
     """
-    for attempt in sorted({s.attempt for s in series}, reverse=True):
-        here = [s for s in series if s.attempt == attempt]
+    attempts: dict[int, list[Series]] = {}
+    for s in series:
+        attempts.setdefault(s.attempt, []).append(s)
+    for attempt, here in sorted(attempts.items(), reverse=True):
         between = [p for p in (*sig.all, *sig.any, *sig.none) if p.test in BETWEEN_RANKS]
         if between and len(between) == len(sig.all) + len(sig.any) + len(sig.none):
             groups: list[Sequence[Series]] = [here]

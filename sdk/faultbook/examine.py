@@ -10,7 +10,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from . import attribution, events, fact_lines, facts, incident, metrics, pregate, sampling, scan, streams
+from . import attribution, events, fact_lines, facts, incident, metrics, pregate, sampling, scan, streams, tracking
 from .attribution import Record
 from .incident import Incident
 from .matching import Key, Observation, key_of
@@ -66,10 +66,30 @@ def examine(
     by_source: dict[int, list[Record]] = defaultdict(list)
     for record in records:
         by_source[record.source].append(record)
-    series = [x for s in sources for x in _series(s, texts.get(s.index), by_source[s.index])]
+    series = []
+    for source in sources:
+        found_here, note = _series(source, texts.get(source.index), by_source[source.index])
+        series += found_here
+        if note:
+            notes.append(f"{source.name}: {note}")
     notes += _capped(wanted, patterns, scanned, observations, sources)
-    notes += [f"{s.name}: {s.skipped}" for s in sources if s.skipped]
+    notes += _skipped(sources)
     return Examined(sources, seen, observations, series, scanned, records, notes)
+
+
+def _skipped(sources: Sequence[Source]) -> list[str]:
+    """Inputs that were not read, by reason; of very many with one reason a few are named."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for source in sources:
+        if source.skipped:
+            by_reason[source.skipped].append(source.name)
+    found = []
+    for why, names in by_reason.items():
+        if len(names) <= 3:
+            found += [f"{name}: {why}" for name in names]
+        else:
+            found.append(f"{len(names)} files ({names[0]}, {names[1]}, …): {why}")
+    return found
 
 
 def _known_size(logs: Iterable[Source]) -> int | None:
@@ -186,16 +206,18 @@ def _observe(
     return result
 
 
-def _series(source: Source, texts: Sequence[tuple[int, str]] | None, own: Sequence[Record]) -> list[Series]:
-    """The metrics of one source; `own` are its records."""
+def _series(source: Source, texts: Sequence[tuple[int, str]] | None, own: Sequence[Record]) -> tuple[list[Series], str]:
+    """The metrics of one source, and what is to be said about them; `own` are its records."""
     if source.skipped:
-        return []
+        return [], ""
     if source.kind == "metrics":
-        return metrics.series_from_file(incident.content(source), source.name.rsplit(".", 1)[-1], source.index, source.rank)
+        if source.path is not None and tracking.format_of(source.path):
+            return tracking.read(source)
+        return metrics.series_from_file(incident.content(source), "auto", source.index, source.rank), ""
     if texts is None or source.kind != "log":
-        return []
+        return [], ""
     rank = source.rank
     if rank is None and source.local_rank is not None:
         ranks = {r.rank for r in own if r.rank is not None}
         rank = ranks.pop() if len(ranks) == 1 else None
-    return metrics.read_series(texts, source.index, rank, parsed={r.text: r.parsed for r in own if not r.about})
+    return metrics.read_series(texts, source.index, rank, parsed={r.text: r.parsed for r in own if not r.about}), ""

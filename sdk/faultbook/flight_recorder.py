@@ -1,65 +1,31 @@
 """Flight recorder dumps: gloo JSON and NCCL pickles, and what they say about a desync.
 
-Loading never executes anything: the pickle form goes through an unpickler that knows
-plain containers only. The analysis follows measured facts about gloo dumps: `state` and
-`last_completed_collective` mean nothing there, all ranks often have the same highest id,
-and the smallest group with a difference is the one to read.
+Loading never executes anything: the pickle form is read by `plain_pickle`, which knows plain values only. The
+analysis follows measured facts about gloo dumps: `state` and `last_completed_collective` mean nothing there, all ranks
+often have the same highest id, and the smallest group with a difference is the one to read.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from . import plain_pickle
 from .values import dataclass
 
 MAX_DUMP = 256 << 20
-_ALLOWED = {
-    ("collections", "OrderedDict"),
-    ("collections", "defaultdict"),
-    ("builtins", "set"),
-    ("builtins", "frozenset"),
-    ("builtins", "complex"),
-    ("builtins", "bytearray"),
-}
-_UNEQUAL_BY_DESIGN = (
-    "all_to_all",
-    "alltoall",
-    "scatter",
-    "gather",
-    "broadcast",
-    "reduce",
-    "send",
-    "recv",
-    "coalesced",
-)
-"""Operations whose members legally hold different sizes (all_reduce and all_gather must agree,
-see `_comparable`)."""
+_MOST_MEMBERS = 4_000_000
+"""Members of all groups together."""
+_MOST_TENSORS, _MOST_DIMENSIONS, _MOST_FRAMES = 512, 16, 400
+"""Of one call; a file from a stranger may hold one long list a thousand times over in a few bytes."""
 _EQUAL = ("all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter")
 
 
 class DumpError(ValueError):
     """The bytes are no flight recorder dump that can be read safely; one clear line."""
-
-
-def _unpickled(data: bytes) -> Any:
-    """Containers, numbers and text only: any other global in the stream is refused."""
-    import pickle  # slow to import, and rarely needed
-
-    class Plain(pickle.Unpickler):
-        def find_class(self, module: str, name: str) -> Any:
-            if (module, name) in _ALLOWED:
-                return super().find_class(module, name)
-            raise pickle.UnpicklingError(f"refused {module}.{name}")
-
-        def persistent_load(self, pid: Any) -> Any:
-            raise pickle.UnpicklingError("refused a persistent id")
-
-    return Plain(io.BytesIO(data)).load()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +87,8 @@ def load(data: bytes, rank: int | None = None) -> Dump:
             raise DumpError(f"flight recorder dump is no valid JSON: {str(error)[:120]}") from None
     else:
         try:
-            raw = _unpickled(data)
-        except Exception as error:  # any malformed stream; nothing of it has been executed
+            raw = plain_pickle.loads(data)
+        except plain_pickle.PickleError as error:
             raise DumpError(f"flight recorder pickle cannot be read safely: {str(error)[:120]}") from None
     if not isinstance(raw, dict) or not isinstance(raw.get("entries"), (list, tuple)):
         raise DumpError("no entries: not a flight recorder dump")
@@ -134,7 +100,7 @@ def load(data: bytes, rank: int | None = None) -> Dump:
                 entries.append(entry)
     if rank is None and isinstance(raw.get("rank"), int):
         rank = raw["rank"]
-    gloo = any(str(e.get("profiling_name", "")).startswith("gloo:") for e in raw["entries"] if isinstance(e, dict))
+    gloo = any(_text(e.get("profiling_name")).startswith("gloo:") for e in raw["entries"] if isinstance(e, dict))
     return Dump(rank, tuple(entries), _members(raw.get("pg_config")), gloo)
 
 
@@ -143,27 +109,32 @@ def _entry(item: Mapping[str, Any], position: int) -> Entry | None:
     if not isinstance(seq, int):
         return None
     group = item.get("process_group", item.get("pg_id", 0))
-    name = str(group[0]) if isinstance(group, (list, tuple)) and group else str(group)
-    frames = item.get("frames")
+    name = _text(group[0]) if isinstance(group, (list, tuple)) and group else _text(group)
+    frames, dtypes = item.get("frames"), item.get("input_dtypes")
     frame = ""
     if isinstance(frames, (list, tuple)):
-        for candidate in frames:
-            if isinstance(candidate, dict) and "site-packages" not in str(candidate.get("filename", "")):
-                frame = f"{candidate.get('filename')}:{candidate.get('line')}"
+        for candidate in frames[:_MOST_FRAMES]:
+            if isinstance(candidate, dict) and "site-packages" not in _text(candidate.get("filename")):
+                frame = f"{_text(candidate.get('filename'))}:{_text(candidate.get('line'))}"
                 break
     return Entry(
         group=name,
         seq=seq,
-        op=str(item.get("profiling_name", "?")).split(":")[-1].lower(),
+        op=(_text(item.get("profiling_name")) or "?").split(":")[-1].lower(),
         input_sizes=_sizes(item.get("input_sizes")),
         output_sizes=_sizes(item.get("output_sizes")),
-        dtypes=tuple(str(d) for d in item.get("input_dtypes") or () if isinstance(item.get("input_dtypes"), (list, tuple))),
-        state=str(item.get("state", "")),
+        dtypes=tuple(map(_text, dtypes[:_MOST_TENSORS])) if isinstance(dtypes, (list, tuple)) else (),
+        state=_text(item.get("state")),
         created_ns=_int(item.get("time_created_ns")),
         timeout_ms=_int(item.get("timeout_ms")),
         record=_int(item.get("record_id"), position),
         frame=frame,
     )
+
+
+def _text(value: Any) -> str:
+    """Text or a number as text; nothing else, because a container may hold itself many times over."""
+    return str(value)[:1000] if isinstance(value, (str, int, float)) else ""
 
 
 def _int(value: Any, default: int = 0) -> int:
@@ -173,7 +144,10 @@ def _int(value: Any, default: int = 0) -> int:
 def _sizes(value: Any) -> tuple[tuple[int, ...], ...]:
     if not isinstance(value, (list, tuple)):
         return ()
-    return tuple(tuple(n for n in shape if isinstance(n, int)) if isinstance(shape, (list, tuple)) else () for shape in value)
+    return tuple(
+        tuple(n for n in shape[:_MOST_DIMENSIONS] if isinstance(n, int)) if isinstance(shape, (list, tuple)) else ()
+        for shape in value[:_MOST_TENSORS]
+    )
 
 
 def _members(config: Any) -> dict[str, tuple[int, ...]]:
@@ -181,6 +155,7 @@ def _members(config: Any) -> dict[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {}
     if not isinstance(config, dict):
         return found
+    total = 0
     for key, value in config.items():
         ranks = value.get("ranks") if isinstance(value, dict) else None
         if isinstance(ranks, str):
@@ -189,6 +164,9 @@ def _members(config: Any) -> dict[str, tuple[int, ...]]:
             numbers = tuple(n for n in ranks if isinstance(n, int))
         else:
             continue
+        total += len(numbers)
+        if total > _MOST_MEMBERS:
+            break
         if numbers:
             # The one unnamed group is the world.
             name = str(key) or "0"

@@ -19,7 +19,9 @@ DEFECTS = ("lost", "ecc", "remap_failed", "needs_reset", "unreadable")
 _GPU = lazy.regex(r"^GPU (?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
 _FIELD = lazy.regex(r"^(?P<indent> *)(?P<key>[A-Za-z][\w .()/+\-]{0,60}?) *(?:: ?(?P<value>.*))?$")
 _BUS = r"(?P<bus>[0-9A-Fa-f]{3,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])"
-_LOST = lazy.regex(rf"Unable to determine the device handle for (?:GPU|gpu) ?{_BUS}|Unable to determine the device handle|GPU is lost")
+_LOST = lazy.regex(
+    rf"Unable to determine the device handle for (?:GPU|gpu) ?{_BUS}|Unable to determine the device handle|GPU is lost"
+)
 _TABLE_BUS = lazy.regex(r"^\|.{10,60}?(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])")
 _TABLE_ERROR = lazy.regex(r"^\|.{0,60}\bERR!")
 _SLOWED = frozenset({"HW Slowdown", "HW Thermal Slowdown", "HW Power Brake Slowdown", "HW Power Braking", "SW Thermal Slowdown"})
@@ -117,7 +119,7 @@ def _judge(above: list[str], key: str, value: str) -> tuple[str, int]:
     if lowered == "yes":
         if key in ("Remapping Failure Occurred", "Unrepairable Memory"):
             return "remap_failed", 0
-        if (key == "Pending" and above[-1:] == ["Remapped Rows"]) or (key.startswith("Pending") and above[-1:] == ["Retired Pages"]):
+        if key.startswith("Pending") and above[-1:] in (["Remapped Rows"], ["Retired Pages"]):
             return "remap_pending", 0
         if key == "Reset Required":
             return "needs_reset", 0

@@ -97,8 +97,8 @@ def with_records(
     gpus: list[Event] = []
     for source in sources:
         if source.skipped:
-            notes.append(f"{source.name} was not read: {source.skipped}")
-        elif source.kind == "error_json":
+            continue
+        if source.kind == "error_json":
             file = elastic.read_error_file("\n".join(text for _, text in reader(source)))
             if file is not None:
                 error_files[source.index] = file

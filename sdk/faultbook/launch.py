@@ -251,7 +251,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 def _diagnose(folder: Path, stalled: float | None = None) -> Diagnosis:
     from .diagnosis import diagnose
 
-    inputs = [folder / "logs" / "output.log", folder / "fr", folder / "nvidia-smi.txt", *([folder / "stacks"] if stalled is not None else [])]
+    inputs = [folder / "logs" / "output.log", folder / "fr", folder / "nvidia-smi.txt"]
+    inputs += [folder / "stacks"] if stalled is not None else []
     return diagnose(*(str(p) for p in inputs if p.is_file() or (p.is_dir() and any(p.iterdir()))), stalled=stalled)
 
 

@@ -9,6 +9,8 @@ from .metric_names import Name
 from .model import Series
 from .values import dataclass
 
+MOST_ATTEMPTS = 100
+"""A counter that falls back more often is no job that was restarted so often: it is two loops, or garbage."""
 MAX_SERIES = 4000
 """More names than this in one source are not metrics; further ones are left out."""
 
@@ -41,7 +43,7 @@ class Counter:
 
     def restart(self) -> None:
         if self.records:
-            self.attempt += 1
+            self.attempt = min(self.attempt + 1, MOST_ATTEMPTS)
             self.records = 0
             self.seen.clear()
             self.epoch = self.step = None

@@ -107,8 +107,8 @@ def defective_gpu(case: Case, states: tuple[str, ...] = gpu_state.DEFECTS) -> In
         owners = owners or set(case.ranks_with("own"))
         if len(owners) == 1:
             only = next(iter(owners))
-            return rank(only, f"nvidia-smi: {event.text[:120]}; that GPU's process, or the only rank with a fault, is rank {only}",
-                        "medium")  # fmt: skip
+            why = f"nvidia-smi: {event.text[:120]}; that GPU's process, or the only rank with a fault, is rank {only}"
+            return rank(only, why, "medium")
         return Initiating("node", None, event.node, f"nvidia-smi: {event.text[:160]}", "medium")
     return None
 

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, Literal, cast
 
-from . import lazy
+from . import lazy, tracking
 from .model import Source, SourceKind
 from .streams import COMPRESSED, Chained, SourceError, open_stream, reason, seekable
 from .values import replace
@@ -97,10 +97,14 @@ def _from_path(name: str, seen: set[tuple[int, int]]) -> list[Source]:
     except (OSError, ValueError) as error:
         raise SourceError(name, reason(error)) from None
     if stat.S_ISDIR(info.st_mode):
+        if tracking.format_of(name):
+            return [Source(0, name, "metrics", name)]
         listed = list(_from_directory(name, seen))
         sources = [s for s in listed if s is not None]
         if all(source.skipped for source in sources) and len(sources) == len(listed):
+            needs = next((s for s in sources if s.skipped.startswith("needs ")), None)
             detail = f" ({len(sources)} other files)" if sources else ""
+            detail = f"{detail}; {needs.name} {needs.skipped}" if needs else detail
             raise SourceError(name, f"no log in this directory{detail}")
         return sources
     if not stat.S_ISREG(info.st_mode):  # a pipe, such as <(kubectl logs …)
@@ -143,8 +147,13 @@ def _from_directory(root: str, seen: set[tuple[int, int]]) -> Iterator[Source | 
                 info = entry.stat()
             except OSError:
                 continue  # a dangling link
+            if tracking.private(entry.path):
+                continue
             if stat.S_ISDIR(info.st_mode):
-                folders.append(entry.path)
+                if tracking.format_of(entry.path):
+                    yield Source(0, os.path.relpath(entry.path, root), "metrics", entry.path)
+                else:
+                    folders.append(entry.path)
             elif stat.S_ISREG(info.st_mode):
                 name = os.path.relpath(entry.path, root)
                 yield None if _known(info, seen) else _from_file(entry.path, name, info.st_size, listed=True)
@@ -166,6 +175,8 @@ def _from_file(path: str, name: str, size: int | None = None, listed: bool = Fal
     """One file; `listed` when a directory named it, so that non-logs are left out."""
     source = Source(0, name, "log", path, **_facts_of_name(name))
     stem, suffix = os.path.splitext(_plain_name(name).lower())
+    if tracking.format_of(path):
+        return replace(source, kind="metrics", skipped=tracking.obstacle(path))
     if what := _BINARY_SUFFIX.get(suffix):
         return replace(source, skipped=f"not a log: {what}")
     if listed and suffix in _NOT_LOGS:
@@ -300,11 +311,23 @@ _KINDS_BY_HEAD: tuple[tuple[SourceKind, bytes, re.Pattern[bytes]], ...] = (
     ("scheduler", b"JLN", lazy.regex_bytes(rb"\s*(?:JobID(?:Raw)?[ |]|JobId=\d|LAST SEEN +TYPE|NAME +READY +STATUS)")),
     ("stacks", b"Pp", lazy.regex_bytes(rb"Process \d+: .*\r?\nPython v\d|pid \d+ rank \S+ argv ")),
     ("gpu", b"=+MTWFSE",
-     lazy.regex_bytes(rb"\s*=+ ?NVSMI LOG ?=+|\s*ECC Errors\r?\n +Volatile\r?\n|\s*(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [\d :]+\r?\n)?\+-+\+\r?\n\| NVIDIA-SMI")),
+     lazy.regex_bytes(rb"\s*=+ ?NVSMI LOG ?=+|\s*ECC Errors\r?\n +Volatile\r?\n"
+                      rb"|\s*(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [\d :]+\r?\n)?\+-+\+\r?\n\| NVIDIA-SMI")),
 )  # fmt: skip
 """Kind, the first characters of which such a file has one, expression."""
 _JSON_TEXT = lazy.regex_bytes(rb'"(?:message|log|msg|text|body|line|event)"\s*:\s*"', re.I)
 _JSON_NUMBERS = lazy.regex_bytes(rb'\s*\{[^\n]*"[^"\n]+"\s*:\s*-?(?:\d|NaN|Infinity)')
+
+
+_REPORT_LINE = lazy.regex_bytes(
+    rb"\s*$|[|+=]|GPU [0-9A-Fa-f]{4,8}:|[A-Z][a-z]{2} [A-Z][a-z]{2} [\d :]+$| *[A-Za-z][\w .()/+\-]{0,60}(?: *:(?: .*)?)?\r?$"
+)
+
+
+def _report_alone(head: bytes) -> bool:
+    """Whether nothing but nvidia-smi's report stands there: many a job's script calls it before it trains."""
+    whole = head.splitlines()[:-1] if len(head) >= 2048 else head.splitlines()
+    return all(_REPORT_LINE.match(line) for line in whole) and b"Traceback" not in head
 
 
 def _kind(base: str, head: bytes) -> SourceKind:
@@ -314,7 +337,7 @@ def _kind(base: str, head: bytes) -> SourceKind:
             return kind
     first = head.lstrip()[:1]
     for kind, firsts, by_head in _KINDS_BY_HEAD:
-        if first and first in firsts and by_head.match(head):
+        if first and first in firsts and by_head.match(head) and (kind != "gpu" or _report_alone(head)):
             return kind
     suffix = os.path.splitext(base.lower())[1]
     if suffix in (".csv", ".tsv") and re.match(rb"[^\n]*[,\t][^\n]*\r?\n[^\n]*\d", head):

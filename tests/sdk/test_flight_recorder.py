@@ -7,10 +7,14 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import time
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from faultbook import plain_pickle
 from faultbook.flight_recorder import Dump, DumpError, analyse, global_ranks, load, minority
 
 
@@ -47,6 +51,54 @@ def test_nccl_pickles_are_read_without_executing_anything(tmp_path: Any) -> None
     with pytest.raises(DumpError, match="refused"):
         load(pickle.dumps({"entries": [Evil()]}))
     assert not (tmp_path / "made").exists()
+
+
+def test_a_dump_of_torchs_own_pickler_is_read(root: Any) -> None:
+    """What torch 2.13 wrote for two calls: memo entries in one byte, tuples of two, lists from a mark, no frame bytes."""
+    name = b"X\x0f\0\0\0nccl:all_reduceq\x02"
+    call = b"}(X\x11\0\0\0collective_seq_idq\x01K\x07X\x0e\0\0\0profiling_name" + name + (
+        b"X\r\0\0\0process_groupX\x01\0\0\x000X\n\0\0\0default_pg\x86X\x0b\0\0\0input_sizes](](K\x03M\0\x04eeX\x0f\0\0\0time_created_ns"
+        b"\x8a\x08\0\0\0\0\0\0\0\x01X\t\0\0\0timed_out\x89u"
+    )
+    again = b"}(h\x01K\x08X\x0e\0\0\0profiling_nameh\x02u"
+    found = load(b"\x80\x02}(X\x07\0\0\0entries](" + call + again + b"eX\x04\0\0\0rankK\x02u.")
+    assert [(e.seq, e.op, e.group, e.input_sizes, e.created_ns) for e in found.entries] == [
+        (7, "all_reduce", "0", ((3, 1024),), 1 << 56), (8, "all_reduce", "0", (), 0),
+    ]
+    assert found.rank == 2
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_pythons_own_pickles_give_the_same_value(protocol: int) -> None:
+    value = {"a": [1, -5, 300, 70000, 2**40, -(2**70), 1.5, None, True, False, "ü"], ("k")[0]: {"n": ((), (1,), (1, 2), (1, 2, 3, 4))},
+             3: {}, "long": "y" * 70000, "many": list(range(3000))}
+    assert plain_pickle.loads(pickle.dumps(value, protocol)) == value
+
+
+def test_memory_and_time_are_bounded_whatever_the_pickle_asks_for() -> None:
+    """A memo entry number four thousand million; a tuple that holds itself twice, forty times; one list in many places."""
+    tuples = b"\x80\x02}(K\x01" + b"".join(b"q" + bytes([n]) + b"h" + bytes([n]) + b"\x86" for n in range(40)) + b"K\x01u."
+    with pytest.raises(DumpError, match="a key that is neither"):
+        load(tuples.replace(b"}(K\x01", b"}(X\x07\0\0\0entries]K\x01", 1))
+    assert plain_pickle.loads(b"\x80\x02K\x01r\xff\xff\xff\xff.") == 1
+    shape = list(range(20_000))
+    sizes = [shape] * 20_000
+    members = {str(n): {"ranks": shape} for n in range(20_000)}
+    calls = [{**entry(1), "input_sizes": sizes, "profiling_name": [shape] * 1000, "frames": [{"filename": "site-packages"}] * 20_000}] * 100
+    data = pickle.dumps({"entries": calls, "pg_config": members})
+    assert len(data) < 1_000_000
+    started = time.process_time()
+    found = load(data)
+    assert time.process_time() - started < 10 and len(found.entries[0].input_sizes) == 512
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(st.binary(max_size=200), st.binary(max_size=60).map(lambda b: b"\x80\x02" + b + b".")))
+def test_no_bytes_make_the_reader_fail_otherwise_than_by_its_own_error(data: bytes) -> None:
+    try:
+        plain_pickle.loads(data)
+    except plain_pickle.PickleError as error:
+        assert "\n" not in str(error)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b"\x80\x04.", b"garbage" * 100, b'{"entries": 3}', pickle.dumps([1, 2])])

@@ -213,6 +213,14 @@ def test_no_file_raises(kind: str, data: bytes) -> None:
     series_from_file(data, kind)
 
 
+def test_a_counter_that_falls_back_a_thousand_times_is_no_thousand_jobs() -> None:
+    """64 KiB of two lines in turn took two seconds: each fall opened an attempt, and each attempt was judged by itself."""
+    lines = [f"step={9000 if n % 2 else 4} loss=0.5" for n in range(2000)]
+    found = read(lines)
+    assert 1 < len({s.attempt for s in found}) <= 101
+    assert sum(len(s.values) for s in found) == 2000
+
+
 # Short cuts change nothing. -------------------------------------------------------------------
 
 NUMBERS = st.one_of(
