@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import measured
+
 Entry = Mapping[str, Any]
 
 SEVERITIES = ("critical", "high", "medium", "low")
@@ -15,6 +17,7 @@ VISIBILITIES = {
     "hang": "It stops moving",
     "silent": "It keeps going, wrongly",
 }
+ACRONYMS = {"cuda", "rl", "nccl", "ddp", "fsdp"}
 # The relation as read from this entry, and as read from the other side.
 RELATIONS = {
     "causes": ("can cause", "can be caused by"),
@@ -35,12 +38,16 @@ class Catalogue:
     repo_url: str = ""
     edit_uri: str = ""
     children: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    """What tests/measure.py found on labelled logs (docs/measured.json); empty where that was not run."""
 
     def title(self, slug: str) -> str:
         return str(self.by_slug.get(slug, {}).get("title", slug))
 
 
-def from_json(data: Mapping[str, Any], repo_url: str = "", edit_uri: str = "") -> Catalogue:
+def from_json(
+    data: Mapping[str, Any], repo_url: str = "", edit_uri: str = "", found: Mapping[str, Any] | None = None
+) -> Catalogue:
     """Reads the layout of `catalog.json`."""
     by_slug = {str(e["slug"]): e for e in data["entries"]}
     children: dict[str, list[str]] = {}
@@ -48,7 +55,7 @@ def from_json(data: Mapping[str, Any], repo_url: str = "", edit_uri: str = "") -
         if entry.get("parent") in by_slug:
             children.setdefault(entry["parent"], []).append(slug)
     frozen = {parent: tuple(slugs) for parent, slugs in children.items()}
-    return Catalogue(by_slug, str(data.get("digest", "")), repo_url, edit_uri, frozen)
+    return Catalogue(by_slug, str(data.get("digest", "")), repo_url, edit_uri, frozen, found or {})
 
 
 def related(entry: Entry, catalogue: Catalogue) -> list[tuple[str, str]]:
@@ -71,14 +78,14 @@ def related(entry: Entry, catalogue: Catalogue) -> list[tuple[str, str]]:
     return list(found.items())
 
 
-def page_key(entry: Entry, catalogue: Catalogue) -> str:
-    """Everything that the page of an entry depends on, as text: itself, and what it says of its neighbours."""
+def page_key(entry: Entry, catalogue: Catalogue, text: str) -> str:
+    """Everything that the page of an entry depends on: itself (`text`, its JSON), and what it says of its neighbours."""
     refs = {slug for slug, _ in related(entry, catalogue)}
     refs |= {str(r.get("to")) for r in entry.get("routes") or ()}
     shown = ("title", "severity", "visibility", "kind", "category")
     near = {s: [catalogue.by_slug[s].get(k) for k in shown] for s in sorted(refs) if s in catalogue.by_slug}
-    context = [entry, related(entry, catalogue), near, catalogue.repo_url, catalogue.edit_uri]
-    return json.dumps(context, sort_keys=True)
+    context = [related(entry, catalogue), near, catalogue.repo_url, catalogue.edit_uri, measured.of(entry, catalogue.measured)]
+    return f"{text}\n{json.dumps(context, sort_keys=True)}"
 
 
 def in_order(entries: Iterable[Entry]) -> list[Entry]:
@@ -89,7 +96,12 @@ def in_order(entries: Iterable[Entry]) -> list[Entry]:
 
 def words(identifier: object) -> str:
     """`fix_code` and `data-loading` as a reader would say them."""
-    return str(identifier).replace("_", " ").replace("-", " ")
+    said = str(identifier).replace("_", " ").replace("-", " ")
+    return said.upper() if said in ACRONYMS else said
+
+
+def capital(said: str) -> str:
+    return said[:1].upper() + said[1:]
 
 
 @dataclass(frozen=True, slots=True)

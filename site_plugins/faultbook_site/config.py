@@ -17,7 +17,7 @@ class FaultbookConfig(Config):  # type: ignore[no-untyped-call]
     """The npm package; the in-browser engine is left out where it is absent."""
 
     cache = c.Optional(c.Type(str))
-    """Folder for rendered pages; by default below the user's cache folder. Empty: no cache."""
+    """Folder for what builds keep for the next one; by default below the user's cache folder. Empty: nothing is kept."""
 
-    samples = c.ListOfItems(c.Type(str), default=[])
-    """`slug` of entries whose failing log is offered as a sample; by default the first three proven ones."""
+    samples = c.Type(str, default="samples/samples.yml")
+    """Title → file or folder of logs, offered in the diagnosis box; where the file is absent, failing runs of entries."""

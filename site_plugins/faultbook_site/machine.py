@@ -15,17 +15,27 @@ from .runs import logs
 SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,120}")
 
 
-def files(catalogue: Catalogue, site_url: str, dates: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """(path below the site, content) of every generated file that is no page."""
+def files(
+    catalogue: Catalogue, texts: Mapping[str, tuple[str, str]], site_url: str, dates: Mapping[str, tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """(path below the site, content) of every generated file that is no page. `texts`: slug → its JSON, its Markdown."""
     for slug, entry in catalogue.by_slug.items():
-        yield f"entries/{slug}.json", json.dumps(entry, ensure_ascii=False, sort_keys=True) + "\n"
-        yield f"entries/{slug}.md", to_markdown(entry, catalogue)
+        text, markdown = texts[slug]
+        yield f"entries/{slug}.json", text + "\n"
+        yield f"entries/{slug}.md", markdown
         for half in ("broken", "fixed"):
             for name, content in logs(entry, half):
                 yield f"entries/{slug}/{name}", content
     yield from redirects(catalogue)
     yield "llms.txt", llms(catalogue, site_url)
     yield "feed.xml", feed(catalogue, site_url, dates)
+
+
+def catalog_json(data: Mapping[str, Any], entries: list[str]) -> str:
+    """The whole catalogue; the entries are given as the JSON that they already are."""
+    rest = {k: v for k, v in sorted(data.items()) if k != "entries"}
+    head = json.dumps(rest, ensure_ascii=False, sort_keys=True)[:-1]
+    return f'{head}, "entries": [{", ".join(entries)}]}}\n'
 
 
 def redirects(catalogue: Catalogue) -> Iterator[tuple[str, str]]:
@@ -146,10 +156,10 @@ def llms(catalogue: Catalogue, site_url: str) -> str:
     return "\n".join(out) + "\n"
 
 
-def feed(catalogue: Catalogue, site_url: str, dates: Mapping[str, str]) -> str:
+def feed(catalogue: Catalogue, site_url: str, dates: Mapping[str, tuple[str, str]]) -> str:
     """Atom, newest first; only entries whose date is known from version control."""
     base = site_url.rstrip("/") + "/" if site_url else "/"
-    dated = sorted(((dates[s], s) for s in catalogue.by_slug if s in dates), reverse=True)[:50]
+    dated = sorted(((dates[s][0], s) for s in catalogue.by_slug if s in dates), reverse=True)[:50]
     items = "".join(
         f'<entry><id>{base}entries/{slug}/</id><link href="{base}entries/{slug}/"/>'
         f"<title>{html.escape(markup.clean(catalogue.title(slug)))}</title><updated>{date}</updated>"

@@ -51,6 +51,12 @@ def text(value: object) -> str:
     return html.escape(clean(value), quote=True).translate(_SEAL).replace("\n", " ")
 
 
+def title(value: object) -> str:
+    """A name that may hold code between backticks, and nothing else that Markdown would read."""
+    parts = re.split(r"`([^`]+)`", clean(value))
+    return "".join(f"<code>{text(p)}</code>" if i % 2 else text(p) for i, p in enumerate(parts))
+
+
 def attribute(value: object) -> str:
     """For templates that print a value between quotes without escaping it themselves."""
     return html.escape(" ".join(clean(value).split()), quote=True)
@@ -138,9 +144,21 @@ def _highlight_fence(source: str, language: str, _attrs: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _pygments(source: str, language: str) -> str:
-    try:
-        lexer = get_lexer_by_name(language, stripnl=False)
-    except ClassNotFound:
+    lexer = _lexer(language)
+    if lexer is None:
         return html.escape(source)
-    out: str = pygmentize(source, lexer, HtmlFormatter(nowrap=True))
+    out: str = pygmentize(source, lexer, _formatter())
     return out.rstrip("\n")
+
+
+@lru_cache(maxsize=64)
+def _lexer(language: str) -> Any:
+    try:
+        return get_lexer_by_name(language, stripnl=False)
+    except ClassNotFound:
+        return None
+
+
+@lru_cache(maxsize=1)
+def _formatter() -> Any:
+    return HtmlFormatter(nowrap=True)  # making one costs more than most blocks it prints

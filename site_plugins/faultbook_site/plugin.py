@@ -11,22 +11,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jinja2
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
-from mkdocs.plugins import BasePlugin, get_plugin_logger
+from mkdocs.plugins import BasePlugin, CombinedEvent, event_priority, get_plugin_logger
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.nav import Navigation
 
 from . import catalogue as cat
-from . import engine, machine, markup, pages, runs, search_rows, seo, source
+from . import engine, families, fonts, machine, made, markup, measured, pages, samples, source
 from .config import FaultbookConfig
+from .kept import Kept
 from .render import render
+from .shells import TEMPLATE, Shells
 from .structure import GeneratedPage
 
 log = get_plugin_logger(__name__)
 THEME = Path(__file__).parent / "theme"
 STYLES = ("base.css", "entry.css", "lists.css", "paste.css")
-SCRIPTS = ("site.js", "browse.js", "paste.js")
+SCRIPTS = ("site.js", "browse.js", "engine.js", "result.js", "paste.js")
 
 
 class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-call]
@@ -40,37 +43,39 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
         kb = root / self.config.kb
         compiled = root / self.config.catalogue if self.config.catalogue else None
         self._kb = kb if compiled is None and kb.is_dir() else None
+        cache = _cache_folder(self.config.cache)
         try:
-            self.data, self.signatures = source.load(self._kb, compiled)
+            self.data, self.signatures = source.load(self._kb, compiled, cache)
         except (ValueError, OSError) as problem:
             raise PluginError(str(problem)) from None
-        edit = f"edit/{branch}/" if (branch := config.extra.get("branch")) else ""
-        self.catalogue = cat.from_json(self.data, config.repo_url or "", edit)
+        edit = f"edit/{config.extra.get('branch', 'main')}/"
+        self.catalogue = cat.from_json(self.data, config.repo_url or "", edit, measured.load(Path(config.docs_dir)))
         try:
             self.engine = engine.build(root / self.config.pyodide, self.signatures)
         except engine.BadPyodide as problem:
             log.warning(str(problem))
             self.engine = engine.Engine({"included": False}, ())
-        self._cache = _cache_folder(self.config.cache)
+        self._kept = Kept(cache / "pages" if cache else None)
+        self._dates = source.dates(self._kb)
+        self._made = made.of_all(self.catalogue, config.site_url or "", self._dates, self._kept)
+        try:
+            offered, self._sample_files = samples.find(root / self.config.samples, self.catalogue)
+        except (ValueError, OSError) as problem:
+            raise PluginError(str(problem)) from None
         config.theme.dirs.insert(0, str(THEME))
         config.theme.static_templates.add("404.html")
-        config.extra_css = [*(f"assets/faultbook/{n}" for n in STYLES), *config.extra_css]
+        early, self._fonts = fonts.build((root / self.config.pyodide).parent)
+        config.extra_css = [*([fonts.STYLE] if early else []), *(f"assets/faultbook/{n}" for n in STYLES), *config.extra_css]
         config.extra["faultbook"] = {
-            "engine": json.dumps(
-                {**self.engine.manifest, "samples": self._samples(), "issues": _issues(config.repo_url)}
-            ).replace("<", "\\u003c"),
+            "engine": json.dumps({**self.engine.manifest, "samples": offered, "issues": _issues(config.repo_url)}).replace(
+                "<", "\\u003c"
+            ),
             "scripts": [f"assets/faultbook/{n}" for n in SCRIPTS],
+            "fonts": early,
         }
         if self._kb is not None:
             config.watch = [*config.watch, str(self._kb)]
         return config
-
-    def _samples(self) -> list[dict[str, str]]:
-        chosen = [self.catalogue.by_slug[s] for s in self.config.samples if s in self.catalogue.by_slug]
-        if not chosen:
-            chosen = cat.in_order(self.catalogue.by_slug.values())
-        with_log = [(e, logs[0][0]) for e in chosen if (logs := runs.logs(e, "broken"))]
-        return [{"title": markup.clean(e["title"]), "url": f"entries/{e['slug']}/{name}"} for e, name in with_log[:3]]
 
     def on_files(self, files: Files, *, config: MkDocsConfig) -> Files:
         one = self.catalogue
@@ -84,25 +89,30 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
             # Entries stay out of the navigation tree: it would be printed into every page.
             file.inclusion = InclusionLevel.INCLUDED if nav else InclusionLevel.NOT_IN_NAV
             produce = text if callable(text) else functools.partial(str, text)
-            GeneratedPage(title, file, config, produce, key or produce(), meta, self._cache)
+            GeneratedPage(title, file, config, produce, key or produce(), meta, self._kept)
             files.append(file)
 
         add("index.md", "Home", pages.home(one), {"hide": ["navigation", "toc"], "fb": {"page": "home"}}, nav=True)
         add("browse/index.md", "Browse", pages.browse(one), {"hide": ["navigation", "toc"]}, nav=True)
-        add("families/index.md", "Families", pages.families(one), {"hide": ["navigation", "toc"]}, nav=True)
+        add("families/index.md", "Families", families.page(one), {"hide": ["navigation", "toc"]}, nav=True)
         add("proofs/index.md", "Proof records", pages.proof_page(one), {"hide": ["navigation", "toc"]})
         add("tags/index.md", "Tags", pages.tag_index(one), {"hide": ["navigation", "toc"]})
         for name, entries in pages.tags(one).items():
             add(f"tags/{name}.md", f"#{markup.attribute(name)}", pages.tag(name, entries), {"hide": ["navigation", "toc"]})
         for slug, entry in one.by_slug.items():
-            facts = seo.meta(entry, f"{(config.site_url or '').rstrip('/')}/entries/{slug}/")
+            mine = self._made[slug]
             meta = {
                 "hide": ["navigation"],
-                "description": facts["description"],
-                "fb": {"page": "entry", "slug": slug, "jsonld": facts["jsonld"]},
+                "template": TEMPLATE,
+                "description": mine.facts["description"],
+                "fb": {"page": "entry", "slug": slug, "jsonld": mine.facts["jsonld"]},
             }
-            add(f"entries/{slug}.md", facts["title"], functools.partial(render, entry, one), meta, cat.page_key(entry, one))
+            add(f"entries/{slug}.md", mine.facts["title"], functools.partial(render, entry, one), meta, mine.key)
         return files
+
+    def on_env(self, env: jinja2.Environment, *, config: MkDocsConfig, files: Files) -> jinja2.Environment:
+        Shells().install(env)
+        return env
 
     def on_nav(self, nav: Navigation, *, config: MkDocsConfig, files: Files) -> Navigation:
         self._own_search_rows(config)
@@ -121,15 +131,33 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
                 parse(page)
 
         index.add_entry_from_context = add
-        index.entries.extend(search_rows.rows(self.catalogue))
+        index.entries.extend(m.row for m in self._made.values())
+
+    @event_priority(100)
+    def _hide_content(self, context: Any, *, page: Any, config: MkDocsConfig, nav: Navigation) -> Any:
+        """From the search plugin, which looks through every page for attributes that generated pages do not have."""
+        if isinstance(page, GeneratedPage):
+            page.hidden, page.content = page.content, ""
+        return context
+
+    @event_priority(-100)
+    def _show_content(self, context: Any, *, page: Any, config: MkDocsConfig, nav: Navigation) -> Any:
+        if isinstance(page, GeneratedPage):
+            page.content = page.hidden
+        return context
+
+    on_page_context = CombinedEvent(_hide_content, _show_content)
 
     def on_post_build(self, *, config: MkDocsConfig) -> None:
         site = Path(config.site_dir)
-        dates = source.first_dates(self._kb)
-        for path, text in machine.files(self.catalogue, config.site_url or "", dates):
+        texts = {slug: (m.json, m.markdown) for slug, m in self._made.items()}
+        for path, text in machine.files(self.catalogue, texts, config.site_url or "", self._dates):
             _put(site, path, text.encode())
-        _put(site, "catalog.json", (json.dumps(self.data, ensure_ascii=False, sort_keys=True) + "\n").encode())
+        _put(site, "catalog.json", machine.catalog_json(self.data, [m.json for m in self._made.values()]).encode())
         _put(site, "signatures.json", self.signatures)
+        self._kept.tidy()
+        for path, given in (self._sample_files | self._fonts).items():
+            _put(site, path, given)
         for path, content in self.engine.files:
             if isinstance(content, Path):
                 target = site / path
@@ -140,19 +168,22 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
 
 
 def _issues(repo_url: str | None) -> str:
-    return f"{repo_url.rstrip('/')}/issues/new?title=Log%20not%20recognised" if repo_url else ""
+    return f"{repo_url.rstrip('/')}/issues/new" if repo_url else ""
 
 
 def _put(site: Path, path: str, content: bytes) -> None:
-    target = (site / path).resolve()
-    if not target.is_relative_to(site.resolve()):
+    if path.startswith("/") or ".." in path.split("/"):
         raise ValueError(f"{html.escape(path)} lies outside the site")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(content)
+    target = site / path
+    try:
+        target.write_bytes(content)
+    except FileNotFoundError:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
 
 
 def _cache_folder(given: str | None) -> Path | None:
     if given is not None:
         return Path(given) if given else None
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "faultbook" / "pages"
+    return Path(base) / "faultbook" / "site"

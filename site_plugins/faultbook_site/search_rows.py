@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
 from typing import Any
 
 from . import markup
-from .catalogue import Catalogue, Entry
+from .catalogue import Entry
 from .runs import matched_lines, patterns
 
 LONGEST = 900  # characters of text per entry: keeps the index small at a thousand entries
 
 
-def rows(catalogue: Catalogue) -> Iterator[dict[str, Any]]:
+def row(entry: Entry) -> dict[str, Any]:
     """In the layout of Material's index. Its worker prints title and text as HTML, hence the escaping."""
-    for slug, entry in catalogue.by_slug.items():
-        yield {
-            "location": f"entries/{slug}/",
-            "title": html.escape(markup.clean(entry["title"])),
-            "text": html.escape(text(entry)),
-        }
+    return {
+        "location": f"entries/{entry['slug']}/",
+        "title": html.escape(markup.clean(entry["title"])),
+        "text": html.escape(text(entry)),
+    }
 
 
 def text(entry: Entry) -> str:

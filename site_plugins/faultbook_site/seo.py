@@ -9,12 +9,12 @@ from . import markup
 from .catalogue import Entry
 
 
-def meta(entry: Entry, url: str) -> dict[str, str]:
-    """Values for the template, each already safe where it is printed."""
+def meta(entry: Entry, url: str, dates: tuple[str, str] = ("", "")) -> dict[str, str]:
+    """Values for the template, each already safe where it is printed. `dates`: first and last committed, where known."""
     return {
         "title": markup.attribute(entry["title"]),
         "description": markup.attribute(shorten(markup.plain(entry.get("quick_answer", "")), 300)),
-        "jsonld": json_ld(entry, url),
+        "jsonld": json_ld(entry, url, dates),
     }
 
 
@@ -22,12 +22,15 @@ def shorten(value: str, most: int) -> str:
     return value if len(value) <= most else value[: most - 1].rsplit(" ", 1)[0] + "…"
 
 
-def json_ld(entry: Entry, url: str) -> str:
+def json_ld(entry: Entry, url: str, dates: tuple[str, str] = ("", "")) -> str:
     article: dict[str, Any] = {
         "@type": "TechArticle",
         "headline": shorten(markup.clean(entry["title"]), 110),
         "description": markup.plain(entry.get("quick_answer", "")),
         "url": url,
+        "inLanguage": "en",
+        **{name: date for name, date in zip(("datePublished", "dateModified"), dates, strict=True) if date},
+        "author": {"@type": "Organization", "name": "The Faultbook authors"},
         "keywords": [markup.clean(t) for t in [*(entry.get("tags") or ()), *(entry.get("aliases") or ())]],
     }
     questions = [

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import tempfile
+import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from mkdocs.structure.toc import AnchorLink, TableOfContents
+
+from .kept import Kept
+
+_SEALED = re.compile(r"<div>.*</div>", re.DOTALL)
+_PLACE = re.compile(r'<div id="fb-sealed-(\d+)"></div>')
+_ID = re.compile(r'\bid="([^"]+)"')
 
 
 class GeneratedPage(Page):
@@ -23,6 +26,9 @@ class GeneratedPage(Page):
     must change with everything the Markdown depends on.
     """
 
+    hidden: str | None = None
+    """The content, while other plugins are kept from it."""
+
     def __init__(
         self,
         title: str,
@@ -31,57 +37,42 @@ class GeneratedPage(Page):
         produce: Callable[[], str],
         key: str,
         meta: Mapping[str, Any],
-        cache: Path | None,
+        kept: Kept,
     ) -> None:
         super().__init__(title, file, config)
-        self._produce, self._given_key, self._meta, self._cache = produce, key, dict(meta), cache
+        self._produce, self._given_key, self._meta, self._kept = produce, key, dict(meta), kept
 
     def read_source(self, config: MkDocsConfig) -> None:
         self.markdown, self.meta = "", dict(self._meta)
 
     def render(self, config: MkDocsConfig, files: Files) -> None:
         """As mkdocs does it, unless the same text was rendered before under the same settings."""
-        if self._cache is None:
-            self.markdown = self._produce()
-            super().render(config, files)
-            return
-        stored = self._cache / f"{self._key(config)}.json"
-        try:
-            kept = json.loads(stored.read_text(encoding="utf-8"))
-            self.content = kept["content"]
-            self.toc = TableOfContents(_toc(kept["toc"], 1))
-            self.present_anchor_ids = set(kept["anchors"])
-            return
-        except (OSError, ValueError, KeyError):
-            pass
-        self.markdown = self._produce()
-        super().render(config, files)
-        _write(
-            stored,
-            json.dumps(
-                {
-                    "content": self.content,
-                    "toc": [_plain(item) for item in self.toc],
-                    "anchors": sorted(self.present_anchor_ids or ()),
-                }
-            ),
-        )
-
-    def _key(self, config: MkDocsConfig) -> str:
         # Generated pages link by final address in sealed HTML, so no other page's address is part of the key.
-        settings = [code_version(), self.file.src_uri, [str(e) for e in config.markdown_extensions], repr(config.mdx_configs)]
-        digest = hashlib.sha256(json.dumps(settings).encode())
-        digest.update(self._given_key.encode())
-        return digest.hexdigest()[:40]
+        settings = [self.file.src_uri, [str(e) for e in config.markdown_extensions], repr(config.mdx_configs)]
+        page = self._kept.get(f"page\n{json.dumps(settings)}\n{self._given_key}", lambda: self._made(config, files))
+        self.content = page["content"]
+        self.toc = TableOfContents(_toc(page["toc"], 1))
+        self.present_anchor_ids = set(page["anchors"])
 
+    def _made(self, config: MkDocsConfig, files: Files) -> dict[str, Any]:
+        """The sealed HTML blocks are taken out before Markdown reads the page and put back afterwards: it would change
+        nothing in them, and looking for their ends takes it longer than all the rest of a build."""
+        sealed: list[str] = []
 
-@lru_cache(maxsize=1)
-def code_version() -> str:
-    """Of everything that turns an entry into a page."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+        def out(block: str) -> str:
+            if not _SEALED.fullmatch(block):
+                return block
+            sealed.append(block)
+            return f'<div id="fb-sealed-{len(sealed) - 1}"></div>'
+
+        self.markdown = "\n\n".join(out(block) for block in self._produce().strip().split("\n\n"))
+        super().render(config, files)
+        anchors = {a for a in self.present_anchor_ids or () if not a.startswith("fb-sealed-")}
+        return {
+            "content": _PLACE.sub(lambda place: sealed[int(place[1])], self.content or ""),
+            "toc": [_plain(item) for item in self.toc],
+            "anchors": sorted(anchors.union(*(_ID.findall(block) for block in sealed))),
+        }
 
 
 def _plain(item: AnchorLink) -> dict[str, Any]:
@@ -95,14 +86,3 @@ def _toc(items: list[dict[str, Any]], level: int) -> list[AnchorLink]:
         link.children = _toc(item["children"], level + 1)
         out.append(link)
     return out
-
-
-def _write(path: Path, content: str) -> None:
-    """Whole or not at all: two builds may share the folder."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as handle:
-            handle.write(content)
-        Path(handle.name).replace(path)
-    except OSError:
-        return

@@ -1,0 +1,42 @@
+"""What is made of one entry beside its page, once per version of the entry: kept between builds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import catalogue as cat
+from . import machine, search_rows, seo
+from .kept import Kept
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    key: str
+    """Changes with everything that the page and these values depend on."""
+    json: str
+    markdown: str
+    row: Mapping[str, Any]
+    facts: Mapping[str, str]
+
+
+def of_all(catalogue: cat.Catalogue, site_url: str, dates: Mapping[str, tuple[str, str]], kept: Kept) -> dict[str, Made]:
+    return {slug: _of(entry, catalogue, site_url, dates.get(slug, ("", "")), kept) for slug, entry in catalogue.by_slug.items()}
+
+
+def _of(entry: cat.Entry, catalogue: cat.Catalogue, site_url: str, dates: tuple[str, str], kept: Kept) -> Made:
+    text = json.dumps(entry, ensure_ascii=False, sort_keys=True)
+    key = cat.page_key(entry, catalogue, text)
+    url = f"{site_url.rstrip('/')}/entries/{entry['slug']}/"
+
+    def make() -> dict[str, Any]:
+        return {
+            "markdown": machine.to_markdown(entry, catalogue),
+            "row": search_rows.row(entry),
+            "facts": seo.meta(entry, url, dates),
+        }
+
+    found = kept.get(f"entry\n{url}\n{dates}\n{key}", make)
+    return Made(key, text, found["markdown"], found["row"], found["facts"])
