@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export NO_MKDOCS_2_WARNING = 1
 
-.PHONY: all install install-test check site demo test lint bench clean
+.PHONY: all install install-test check site demo test coverage bench clean
 
 all: check site demo
 
@@ -45,6 +45,10 @@ demo: install
 
 test: install-test
 	$(BIN)/python .ci/tests
+
+# What the quick tests (no reproduction, no browser) reach; timings under coverage mean nothing.
+coverage: install-test
+	$(BIN)/python -m pytest -q --cov --cov-report=term tests/sdk tests/schema tests/conformance
 
 bench: install-test
 	$(BIN)/python -m pytest -q -s -m benchmark tests/benchmarks

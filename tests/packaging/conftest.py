@@ -37,8 +37,8 @@ def build() -> Callable[..., Path]:
 def snapshot(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkout as it is now: somebody who edits while the tests run is no irreproducible build."""
     target = tmp_path_factory.mktemp("snapshot") / "faultbook"
-    elsewhere = shutil.ignore_patterns(".git", ".venv", "node_modules", "site", "build", "dist", "__pycache__", ".*_cache", ".hypothesis")
-    shutil.copytree(root, target, ignore=elsewhere, symlinks=True)
+    made = (".git", ".venv", "node_modules", "site", "build", "dist", "__pycache__", ".*_cache", ".hypothesis")
+    shutil.copytree(root, target, ignore=shutil.ignore_patterns(*made), symlinks=True)
     return target
 
 
