@@ -330,6 +330,17 @@ def _report_alone(head: bytes) -> bool:
     return all(_REPORT_LINE.match(line) for line in whole) and b"Traceback" not in head
 
 
+_REPORT_LINE = lazy.regex_bytes(
+    rb"\s*$|[|+=]|GPU [0-9A-Fa-f]{4,8}:|[A-Z][a-z]{2} [A-Z][a-z]{2} [\d :]+$| *[A-Za-z][\w .()/+\-]{0,60}(?: *:(?: .*)?)?\r?$"
+)
+
+
+def _report_alone(head: bytes) -> bool:
+    """Whether nothing but nvidia-smi's report stands there: many a job's script calls it before it trains."""
+    whole = head.splitlines()[:-1] if len(head) >= HEAD else head.splitlines()
+    return all(_REPORT_LINE.match(line) for line in whole) and b"Traceback" not in head
+
+
 def _kind(base: str, head: bytes) -> SourceKind:
     lowered = base.lower()
     for kind, words, by_name in _KINDS_BY_NAME:

@@ -303,3 +303,14 @@ def test_natural_order_is_total() -> None:
     names = ["a10", "a2", "a", "10", "2", "b1a", "a2b", "a02", "²", "a1b2", "a1b10"]
     assert sorted(names, key=natural_key).index("a2") < sorted(names, key=natural_key).index("a10")
     assert sorted(["a1b10", "a1b2"], key=natural_key) == ["a1b2", "a1b10"]
+
+
+def test_a_job_that_calls_nvidia_smi_first_is_a_log_all_the_same(tmp_path: Path) -> None:
+    table = (
+        "Thu Oct 16 01:38:22 2025\n+-------+\n| NVIDIA-SMI 570.158.01             Driver Version: 570.158.01     |\n"
+        "|=======+=======|\n|   0  NVIDIA H800   On  |   00000000:19:00.0 Off |   0 |\n+-------+\n"
+    )
+    alone, job = tmp_path / "gpus.txt", tmp_path / "slurm-1.out"
+    alone.write_text(table, "utf-8")
+    job.write_text(f"{table}\n[rank0]: starting\nstep 1 loss 2.0\nstep 2 loss 1.9\n", "utf-8")
+    assert [s.kind for s in discover([str(alone), str(job)])] == ["gpu", "log"]
