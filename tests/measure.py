@@ -27,16 +27,22 @@ from faultbook_schema.confusion import NAMES_A_CAUSE, matrix, problems_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "how-well-it-works.md"
+# Per entry, for its own page on the site.
+MEASURED = ROOT / "docs" / "measured.json"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shared", type=Path, default=Path(os.environ.get("FAULTBOOK_SHARED", ROOT.parent / "shared")))
     parser.add_argument("--no-mutants", action="store_true", help="leave out the mutation run (minutes)")
+    parser.add_argument("--json-only", action="store_true", help="only docs/measured.json: hits and false alarms of each entry")
     args = parser.parse_args()
     catalog = faultbook.load_catalog()
     diagnose = partial(faultbook.diagnose, catalog=catalog)
     written = frozenset(catalog.entries)
+    if args.json_only:
+        MEASURED.write_text(json.dumps(measured(args.shared, catalog, diagnose), indent=1, sort_keys=True) + "\n", "utf-8")
+        return 0
     numbers: dict[str, Any] = {"date": datetime.date.today().isoformat(), "entries": len(written)}
     if (args.shared / "cases" / "dev.jsonl").is_file():
         numbers["cases"] = score(read_cases(args.shared / "cases" / "dev.jsonl"), written, diagnose).totals()
@@ -49,6 +55,8 @@ def main() -> int:
     if not args.no_mutants:
         numbers["mutants"] = mutants()
     PAGE.write_text("\n".join(page(numbers)) + "\n", "utf-8")
+    if "cases" in numbers:
+        MEASURED.write_text(json.dumps(measured(args.shared, catalog, diagnose), indent=1, sort_keys=True) + "\n", "utf-8")
     print(json.dumps({k: v for k, v in numbers.items() if k != "cases"}, indent=1)[:3000])
     return 0
 
@@ -58,6 +66,38 @@ def healthy(logs: Path, diagnose: Any) -> dict[str, Any]:
     verdicts = {row["file"]: diagnose(logs / row["file"]).verdict for row in rows if row["status"] == "healthy"}
     alarms = [name for name, verdict in verdicts.items() if verdict in ("diagnosed", "unrecognised")]
     return {"logs": len(verdicts), "alarms": alarms, "verdicts": dict(Counter(verdicts.values()))}
+
+
+def measured(shared: Path, catalog: Any, diagnose: Any) -> dict[str, Any]:
+    """For each entry: real failures labelled with it, how many of them named it, names given wrongly, alarms on healthy logs."""
+    cases = read_cases(shared / "cases" / "dev.jsonl")
+    scored = score(cases, frozenset(catalog.entries), diagnose).cases
+    entries: dict[str, dict[str, int]] = {}
+
+    def count(slug: str, what: str) -> None:
+        if slug in catalog.entries:
+            entries.setdefault(slug, {"labelled": 0, "named": 0, "wrong": 0, "alarms": 0})[what] += 1
+
+    for (case, _), one in zip(cases, scored, strict=True):
+        for slug in case.get("exact", ()):
+            count(slug, "labelled")
+        if one.answer is not None and one.name in ("exact", "wrong"):
+            count(one.answer, "named" if one.name == "exact" else "wrong")
+    rows = [json.loads(line) for line in (shared / "logs" / "manifest.jsonl").read_text("utf-8").splitlines()]
+    whole = [diagnose(shared / "logs" / row["file"]) for row in rows if row["status"] == "healthy"]
+    for answer in whole:
+        if answer.verdict == "diagnosed":
+            count(answer.diagnoses[0].entry, "alarms")
+    names = Counter(one.name for one in scored)
+    return {
+        "schema": "faultbook.measured/1",
+        "date": datetime.date.today().isoformat(),
+        "cases": len(scored),
+        "names": {k: names.get(k, 0) for k in ("exact", "family", "wrong", "none", "quiet")},
+        "healthy": len(whole),
+        "alarms": sum(answer.verdict in ("diagnosed", "unrecognised") for answer in whole),
+        "entries": entries,
+    }
 
 
 def confusion() -> dict[str, Any]:

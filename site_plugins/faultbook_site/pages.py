@@ -6,7 +6,7 @@ import html
 import json
 
 from . import markup
-from .catalogue import SEVERITIES, VISIBILITIES, Catalogue, Entry, in_order, proofs, words
+from .catalogue import SEVERITIES, VISIBILITIES, Catalogue, Entry, in_order, proofs
 from .widgets import icon, paste_box, row, severity_chip, table
 
 FACETS = ("category", "severity", "visibility", "kind", "system", "stage", "evidence", "proof", "device", "action")
@@ -65,7 +65,7 @@ def home(catalogue: Catalogue) -> str:
 def _way(kind: str, entries: list[Entry]) -> str:
     mine = in_order(e for e in entries if e.get("visibility") == kind and e["kind"] != "noise")
     links = "".join(
-        f'<li><a href="entries/{markup.text(e["slug"])}/">{markup.text(e["title"])}</a>{severity_chip(e)}</li>' for e in mine[:5]
+        f'<li><a href="entries/{markup.text(e["slug"])}/">{markup.title(e["title"])}</a>{severity_chip(e)}</li>' for e in mine[:5]
     )
     listing = f"<ul>{links}</ul>" if links else ""
     return (
@@ -135,38 +135,10 @@ def tag_index(catalogue: Catalogue) -> str:
     return wrap('<header class="fb-head"><h1>Tags</h1></header>', f'<ul class="fb-taglist">{links}</ul>')
 
 
-def families(catalogue: Catalogue) -> str:
-    """The map: categories, in each the hubs with their causes, then what stands alone."""
-    groups: dict[str, list[Entry]] = {}
-    for entry in in_order(catalogue.by_slug.values()):
-        groups.setdefault(str(entry.get("category", "")), []).append(entry)
-    blocks = []
-    for category, members in sorted(groups.items()):
-        hubs = [e for e in members if e["slug"] in catalogue.children]
-        alone = [e for e in members if e["slug"] not in catalogue.children and e.get("parent") not in catalogue.by_slug]
-        cards = "".join(
-            f'<div class="fb-family"><h3><a href="../entries/{markup.text(h["slug"])}/">'
-            f"{markup.text(h['title'])}</a></h3>"
-            + _links([catalogue.by_slug[c] for c in catalogue.children[str(h["slug"])]])
-            + "</div>"
-            for h in hubs
-        )
-        if alone:
-            cards += f'<div class="fb-family fb-family--alone">{_links(alone)}</div>'
-        if cards:
-            name = markup.text(words(category).capitalize())
-            blocks.append(f'<section class="fb-map"><h2>{name}</h2><div class="fb-map__cards">{cards}</div></section>')
-    return wrap(
-        '<header class="fb-head"><h1>Families of failures</h1><p>What it looks like from outside, and the causes'
-        " behind it. A hub leads from evidence to one of its causes.</p></header>",
-        *blocks,
-    )
-
-
 def _links(entries: list[Entry]) -> str:
     body = "".join(
         f'<li class="fb-dot fb-dot--{e["severity"] if e.get("severity") in SEVERITIES else "low"}">'
-        f'<a href="../entries/{markup.text(e["slug"])}/">{markup.text(e["title"])}</a></li>'
+        f'<a href="../entries/{markup.text(e["slug"])}/">{markup.title(e["title"])}</a></li>'
         for e in entries
     )
     return f"<ul>{body}</ul>"

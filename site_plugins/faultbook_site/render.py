@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from . import markup, runs
 from .catalogue import Catalogue, Entry, proofs, words
-from .sections import SECTIONS
-from .widgets import chips, paste_box
+from .sections import SECTIONS, entry_link
+from .widgets import chips, paste_box, severity_chip
 
 RUNS_BEFORE = "symptoms"  # "What was run" stands right below the first screen
 ACTIONS = {
@@ -26,7 +26,8 @@ ACTIONS = {
 
 def render(entry: Entry, catalogue: Catalogue) -> str:
     """The page of one entry, for a generator that serves it at `/entries/<slug>/`."""
-    blocks = [head(entry, catalogue), first_screen(entry)]
+    box = paste_box("Is this what broke your run?", str(entry["slug"]))
+    blocks = [head(entry, catalogue), first_screen(entry, catalogue), box]
     ran = runs.section(entry)
     for anchor, title, section in SECTIONS:
         if anchor == RUNS_BEFORE and ran:
@@ -34,7 +35,6 @@ def render(entry: Entry, catalogue: Catalogue) -> str:
         body = section(entry, catalogue)
         if body:
             blocks += [f"## {title} {{#{anchor}}}", body]
-    blocks.append(paste_box("Is this what broke your run?", str(entry["slug"])))
     blocks.append(foot(entry, catalogue))
     return "\n\n".join(f"<div>{b}</div>" if not b.startswith("#") else b for b in blocks) + "\n"
 
@@ -47,7 +47,7 @@ def head(entry: Entry, catalogue: Catalogue) -> str:
     ]
     parent = entry.get("parent")
     if parent in catalogue.by_slug:
-        trail.append(f'<a href="../{markup.text(parent)}/">{markup.text(catalogue.title(str(parent)))}</a>')
+        trail.append(f'<a href="../{markup.text(parent)}/">{markup.title(catalogue.title(str(parent)))}</a>')
     facts = []
     systems = [str(a.get("system", "")) for a in entry.get("affects") or ()]
     if systems:
@@ -55,21 +55,41 @@ def head(entry: Entry, catalogue: Catalogue) -> str:
     if entry.get("stages"):
         facts.append("during " + ", ".join(words(s) for s in entry["stages"]))
     fact = f'<span class="fb-facts__more">{markup.text(" · ".join(facts))}</span>' if facts else ""
-    tags = "".join(
-        f'<a class="fb-tag" href="../../tags/{markup.text(t)}/">#{markup.text(t)}</a>' for t in entry.get("tags") or ()
-    )
     return (
         f'<header class="fb-head"><nav class="fb-trail" aria-label="Breadcrumb">{"".join(trail)}</nav>'
-        f"<h1>{markup.text(entry['title'])}</h1>"
-        f'<p class="fb-facts">{chips(entry)}{runs.badge(proofs(entry))}{fact}{tags}</p></header>'
+        f"<h1>{markup.title(entry['title'])}</h1>"
+        f'<p class="fb-facts">{chips(entry)}{runs.badge(proofs(entry))}{fact}</p></header>'
     )
 
 
-def first_screen(entry: Entry) -> str:
-    """Quick answer, what it looks like, and the fix to copy."""
+def first_screen(entry: Entry, catalogue: Catalogue) -> str:
+    """Quick answer and what it looks like; beside it the fix to copy, or the causes behind a symptom, or why not to worry."""
+    beside = _do(entry) or _leads(entry, catalogue) or _harmless(entry)
     return (
         f'<div class="fb-first"><p class="fb-answer">{markup.inline(entry.get("quick_answer", ""))}</p>'
-        f'<div class="fb-first__cols">{_see(entry)}{_do(entry)}</div></div>'
+        f'<div class="fb-first__cols">{_see(entry)}{beside}</div></div>'
+    )
+
+
+def _leads(entry: Entry, catalogue: Catalogue) -> str:
+    """The causes of a symptom; which of them it is says the decision table below."""
+    targets = dict.fromkeys(str(r.get("to")) for r in entry.get("routes") or ())
+    known = [catalogue.by_slug[to] for to in targets if to in catalogue.by_slug]
+    if not known:
+        return ""
+    body = "".join(f"<li>{entry_link(e['slug'], catalogue)}{severity_chip(e)}</li>" for e in known)
+    return (
+        '<section class="fb-do fb-leads"><h2>It is one of these</h2>'
+        f'<p>A symptom, not a cause. <a href="#routes">The table below</a> tells them apart.</p><ul>{body}</ul></section>'
+    )
+
+
+def _harmless(entry: Entry) -> str:
+    if not entry.get("harmless_unless"):
+        return ""
+    return (
+        '<section class="fb-do" id="harmless-unless"><h2>Harmless, unless</h2>'
+        f'<div class="fb-prose">{markup.prose(entry["harmless_unless"])}</div></section>'
     )
 
 
@@ -115,6 +135,10 @@ def foot(entry: Entry, catalogue: Catalogue) -> str:
         ]
     also = ", ".join(markup.text(a) for a in entry.get("aliases") or ())
     known = f'<p class="fb-small">Also known as: {also}</p>' if also else ""
+    tags = " ".join(
+        f'<a class="fb-tag" href="../../tags/{markup.text(t)}/">#{markup.text(t)}</a>' for t in entry.get("tags") or ()
+    )
+    known += f'<p class="fb-small">{tags}</p>' if tags else ""
     return (
         f'<footer class="fb-foot">{known}<p class="fb-small">Permanent ID <code>{slug}</code> · {" · ".join(links)}</p></footer>'
     )

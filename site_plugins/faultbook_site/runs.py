@@ -15,6 +15,7 @@ from .widgets import table, tabs
 SHOWN_WHOLE = 40  # lines; longer logs are cut around what the signatures matched
 # The note of the compiler in a log too long for a page; line numbers after it are not those of the run.
 _LEFT_OUT = re.compile(r"^… [\d,]+ lines left out …$", re.MULTILINE)
+SIDE_BY_SIDE = 7  # lines of code from which code and log stand beside each other
 HEAD, TAIL, AROUND, WIDEST = 8, 12, 2, 600
 
 
@@ -112,7 +113,9 @@ def section(entry: Entry) -> list[str]:
         for name, text in logs(entry, half):
             inside += log_block(name, text, wanted, fired_lines(entry, name) if half == "broken" else ())
         if inside:
-            panels.append((label, f'<div class="fb-run">{inside}</div>'))
+            # A line or two of code leave the log beside them too little room.
+            short = " fb-run--stack" if len(str(code.get(half, "")).strip().splitlines()) < SIDE_BY_SIDE else ""
+            panels.append((label, f'<div class="fb-run{short}">{inside}</div>'))
     if code.get("diff"):
         panels.append(("Diff", markup.code(code["diff"], "diff", "from fails to fixed")))
     if panels:
@@ -122,11 +125,13 @@ def section(entry: Entry) -> list[str]:
     if records and records[0].runs:
         blocks.append(proof_table(records))
     if code:
-        slug = markup.text(entry["slug"])
+        command = f"pip install 'faultbook[repro]'\nfaultbook verify {entry['slug']} --keep runs/"
         blocks.append(
-            f'<p class="fb-small">Run both halves yourself: <code>faultbook verify {slug}</code>.'
-            + (f" Full output: {_files(entry)}." if entry.get("logs") else "")
-            + "</p>"
+            '<div class="fb-trigger"><h3 id="trigger">Trigger it yourself</h3>'
+            + markup.code(command, "bash")
+            + '<p class="fb-small">Runs both halves, checks what must hold of each, and leaves their logs in <code>runs/</code>.'
+            + (f" What they printed here: {_files(entry)}." if entry.get("logs") else "")
+            + "</p></div>"
         )
     return [b for b in blocks if b]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from . import markup
+from . import markup, measured
 from .catalogue import Catalogue, Entry, related, words
 from .widgets import chips, table, tabs
 
@@ -20,7 +20,7 @@ def items(values: Iterable[object], tag: str = "ul") -> str:
 def entry_link(slug: object, catalogue: Catalogue) -> str:
     if slug not in catalogue.by_slug:
         return f"<code>{markup.text(slug)}</code>"
-    return f'<a href="../{markup.text(slug)}/">{markup.text(catalogue.title(str(slug)))}</a>'
+    return f'<a href="../{markup.text(slug)}/">{markup.title(catalogue.title(str(slug)))}</a>'
 
 
 def symptoms(entry: Entry, _: Catalogue) -> str:
@@ -134,7 +134,25 @@ def stack_examples(entry: Entry, _: Catalogue) -> str:
     return tabs("stacks", "Stack", panels[:8])
 
 
-def signatures(entry: Entry, _: Catalogue) -> str:
+def detectability(entry: Entry, catalogue: Catalogue) -> str:
+    """Hits on labelled real logs and false alarms."""
+    found = measured.of(entry, catalogue.measured)
+    if not found:
+        return ""
+    hits = f"{found['named']} of {found['labelled']}" if found["labelled"] else "none at hand"
+    cells = (
+        (hits, "real failures labelled with this entry that were named so"),
+        (f"{found['wrong']} of {found['cases']}", "real failures that were wrongly given this name"),
+        (f"{found['alarms']} of {found['healthy']}", "healthy logs on which it raised an alarm"),
+    )
+    body = "".join(f"<div><dt>{text}</dt><dd>{number}</dd></div>" for number, text in cells)
+    return (
+        f'<dl class="fb-measured">{body}</dl><p class="fb-small">Counted on {markup.text(found["date"])}, on logs that the '
+        'engine was developed against; unseen ones will do worse: <a href="../../how-well-it-works/">how well it works</a>.</p>'
+    )
+
+
+def signatures(entry: Entry, catalogue: Catalogue) -> str:
     rows = []
     for s in entry.get("signatures") or ():
         where = {
@@ -153,7 +171,9 @@ def signatures(entry: Entry, _: Catalogue) -> str:
                 f"{_conditions(s)}{note}{extra}",
             )
         )
-    return table("Signatures", ("Signature", "Holds when"), rows, "fb-table--sigs")
+    if not rows:
+        return ""
+    return detectability(entry, catalogue) + table("Signatures", ("Signature", "Holds when"), rows, "fb-table--sigs")
 
 
 def _conditions(signature: Mapping[str, Any]) -> str:
@@ -268,13 +288,8 @@ def routes(entry: Entry, catalogue: Catalogue) -> str:
     return table("Which cause is it?", ("If you see", "Test that decides", "It is"), rows, "fb-table--routes")
 
 
-def harmless(entry: Entry, _: Catalogue) -> str:
-    return f'<div class="fb-prose">{markup.prose(entry["harmless_unless"])}</div>' if entry.get("harmless_unless") else ""
-
-
 SECTIONS: tuple[tuple[str, str, Section], ...] = (
     ("routes", "Which cause is it?", routes),
-    ("harmless-unless", "Harmless, unless", harmless),
     ("symptoms", "Symptoms", symptoms),
     ("root-cause", "Root cause", root_cause),
     ("mechanism", "Mechanism", mechanism),
@@ -286,7 +301,7 @@ SECTIONS: tuple[tuple[str, str, Section], ...] = (
     ("perspectives", "Perspectives", perspectives),
     ("stacks", "In your stack", stack_examples),
     ("affects", "Affected versions", affects),
-    ("signatures", "Signatures", signatures),
+    ("signatures", "How it is recognised", signatures),
     ("related", "Related failures", related_table),
     ("references", "References", references),
 )

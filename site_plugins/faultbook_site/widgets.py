@@ -61,24 +61,29 @@ def row(entry: Entry, base: str, relation: str = "", heading: int = 3) -> str:
     slug = markup.text(entry["slug"])
     facts = f'<span class="fb-row__rel">{markup.text(relation)}</span>' if relation else ""
     return (
-        f'<h{heading} class="fb-row__title"><a href="{base}{slug}/">{markup.text(entry["title"])}</a></h{heading}>'
+        f'<h{heading} class="fb-row__title"><a href="{base}{slug}/">{markup.title(entry["title"])}</a></h{heading}>'
         f'<p class="fb-row__say">{markup.inline(entry.get("quick_answer", ""))}</p>'
         f'<p class="fb-row__facts">{facts}{chips(entry)}'
         f'<span class="fb-row__cat">{markup.text(words(entry.get("category", "")))}</span></p>'
     )
 
 
-def paste_box(heading: str, slug: str = "", level: int = 2) -> str:
-    """The diagnosis box. Without JavaScript it says how to get the same answer on a command line."""
-    about = f' data-slug="{markup.text(slug)}"' if slug else ""
-    return (
-        f'<section class="fb-paste"{about} aria-label="Diagnose a log">'
-        f"<h{level}>{heading}</h{level}>"
+def paste_box(heading: str, slug: str = "") -> str:
+    """The diagnosis box. Without JavaScript it says how to get the same answer on a command line.
+
+    On the page of an entry (`slug`) it is folded, and its answer says whether this entry matches.
+    """
+    inside = (
         '<div class="fb-paste__ui" hidden></div>'
         '<p class="fb-paste__nojs">The same engine on your machine: '
         "<code>pip install faultbook</code>, then <code>faultbook diagnose run.log</code></p>"
-        "</section>"
     )
+    if slug:
+        return (
+            f'<details class="fb-fold" id="check"><summary>{heading} <span>Check it against your log</span></summary>'
+            f'<section class="fb-paste" data-slug="{markup.text(slug)}" aria-label="Diagnose a log">{inside}</section></details>'
+        )
+    return f'<section class="fb-paste" id="check" aria-label="Diagnose a log"><h2>{heading}</h2>{inside}</section>'
 
 
 def table(label: str, head: Iterable[str], rows: Iterable[Iterable[str]], css: str = "") -> str:

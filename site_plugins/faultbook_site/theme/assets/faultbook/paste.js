@@ -1,25 +1,17 @@
-// The diagnosis box: takes text and files, runs the engine in a worker, shows the answer. Nothing is sent anywhere.
+// The diagnosis box: takes text and files, runs the engine, shows the answer. Nothing is sent anywhere.
 (() => {
   "use strict";
   const box = document.querySelector(".fb-paste");
-  const holder = document.getElementById("fb-config");
-  if (!box || !holder) return;
-  const config = JSON.parse(holder.textContent);
+  if (!box || !window.faultbook || !window.faultbook.engine) return;
+  const { engine, element, button, show, pack, unpack } = window.faultbook;
+  const { config, size } = engine;
   const ui = box.querySelector(".fb-paste__ui");
+  const fold = box.closest("details"); // on entry pages the box is folded
+  const slug = box.dataset.slug || "";
   const SMALL = 20000; // longer text is kept in memory: a text area of megabytes freezes the page
-  const LIMIT_MS = 60000;
-
-  const element = (tag, attributes = {}, ...children) => {
-    const made = document.createElement(tag);
-    for (const [key, value] of Object.entries(attributes)) {
-      if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-      else if (value === true) made.setAttribute(key, "");
-      else if (value !== false && value !== null && value !== undefined) made.setAttribute(key, value);
-    }
-    made.append(...children.filter((c) => c !== null && c !== undefined && c !== ""));
-    return made;
-  };
-  const button = (label, onclick, css = "fb-button") => element("button", { type: "button", class: css, onclick }, label);
+  const LISTED = 6; // files named one by one
+  const LONGEST_REPORT = 5000; // of an issue's text in an address
+  const quiet = "fb-button fb-button--quiet";
 
   if (!config.included) {
     box.querySelector(".fb-paste__nojs").prepend("The in-browser engine was not included in this build. ");
@@ -31,24 +23,29 @@
   // --- what was given -------------------------------------------------------------------------
   let given = []; // {name, blob}
   const area = element("textarea", {
-    "aria-label": "Log text", spellcheck: "false", autocomplete: "off", wrap: "off",
-    placeholder: "Paste a log, or drop files here: one, or one per rank. Nothing leaves your browser.",
+    "aria-label": "Log text", spellcheck: "false", autocomplete: "off", rows: "5",
+    placeholder: "Paste the log here, or drop files: one, or one per rank.",
   });
   const listing = element("ul", { class: "fb-given" });
   const drop = element("div", { class: "fb-drop" }, area, listing);
   const picker = element("input", { type: "file", multiple: true, hidden: true, "aria-label": "Log files" });
-  const size = (n) => (n < 1e3 ? `${n} B` : n < 1e6 ? `${(n / 1e3).toFixed(1)} kB` : `${(n / 1e6).toFixed(1)} MB`);
+  const folder = element("input", { type: "file", multiple: true, webkitdirectory: true, hidden: true, "aria-label": "Folder of logs" });
 
   async function showGiven() {
-    listing.replaceChildren(...await Promise.all(given.map(async (item, index) => {
+    const items = await Promise.all(given.slice(0, LISTED).map(async (item, index) => {
       const head = await item.blob.slice(0, 300).text();
       return element("li", {},
         element("code", {}, item.name || "pasted text"), element("span", {}, head.split("\n").find((l) => l.trim()) || ""),
         size(item.blob.size), button("remove", () => { given.splice(index, 1); showGiven(); }, ""));
-    })));
+    }));
+    if (given.length > LISTED) {
+      const rest = given.slice(LISTED).reduce((sum, item) => sum + item.blob.size, 0);
+      items.push(element("li", {}, element("span", {}, `and ${given.length - LISTED} more files`), size(rest), button("remove all", () => { given = []; showGiven(); }, "")));
+    }
+    listing.replaceChildren(...items);
     area.hidden = given.length > 0;
   }
-  const add = (items) => { given = given.concat(items); area.value = ""; engine(); return showGiven(); };
+  const add = (items) => { given = given.concat(items); area.value = ""; engine.start(); return showGiven(); };
 
   area.addEventListener("paste", (event) => {
     const text = event.clipboardData.getData("text");
@@ -65,179 +62,108 @@
     if (files.length) add(files.map((f) => ({ name: f.name, blob: f })));
     else add([{ name: "", blob: new Blob([event.dataTransfer.getData("text")]) }]);
   });
-  picker.addEventListener("change", () => {
-    add([...picker.files].map((f) => ({ name: f.webkitRelativePath || f.name, blob: f })));
-    picker.value = "";
-  });
+  for (const input of [picker, folder]) {
+    input.addEventListener("change", () => {
+      add([...input.files].map((f) => ({ name: f.webkitRelativePath || f.name, blob: f })));
+      input.value = "";
+    });
+  }
 
-  // --- the engine -----------------------------------------------------------------------------
-  let worker = null;
-  let ready = false;
-  let pending = null;
-  let runs = 0;
-  const bar = element("progress", { max: "1", value: "0", "aria-label": "Loading the engine" });
+  // --- running --------------------------------------------------------------------------------
+  const bar = element("progress", { max: "1", "aria-label": "Progress" });
   const say = element("span", { role: "status" });
-  const progress = element("div", { class: "fb-progress", hidden: true }, bar, say, button("Cancel", () => stop("Cancelled."), "fb-button fb-button--quiet"));
+  const progress = element("div", { class: "fb-progress", hidden: true }, bar, say, button("Cancel", () => engine.stop("Cancelled."), quiet));
   const result = element("div", { class: "fb-result", "aria-live": "polite" });
+  let asked = false; // loading ahead of a question is not shown
+  engine.onstate = (state) => {
+    progress.hidden = !state || !asked;
+    if (!state) return;
+    say.textContent = state.text;
+    if (state.share === undefined) bar.removeAttribute("value"); else bar.value = state.share;
+  };
 
-  function engine() {
-    if (worker) return;
-    ready = false;
-    worker = new Worker(window.fbBase + "assets/faultbook/worker.js", { type: "module" });
-    const mine = worker;
-    worker.onmessage = ({ data }) => {
-      if (mine !== worker) return; // the last words of one that was ended
-      if (data.progress) {
-        if (!ready) { bar.value = Math.min(1, data.progress / config.bytes); say.textContent = bar.value < 1 ? `Loading the engine, ${size(data.progress)}` : "Starting Python"; }
-      } else if (data.ready) { ready = true; bar.removeAttribute("value"); say.textContent = "Reading the log"; }
-      else if (data.failed) { stop(`The engine did not start: ${data.failed}`); }
-      else if (pending && data.id === pending.id) {
-        const { resolve, reject } = pending;
-        pending = null;
-        if (data.error) reject(new Error(data.error)); else resolve(data.result);
-      }
-    };
-    worker.onerror = (event) => {
-      // Pyodide's clean-up of proxies may fail outside a run; no answer depends on it.
-      if (mine !== worker || /NoGil/.test(event.message || "")) { event.preventDefault(); return; }
-      stop(`The engine stopped: ${event.message || "out of memory"}`);
-    };
-    worker.postMessage({ base: window.fbBase, config });
-  }
-
-  // A worker cannot be interrupted, only ended; the next diagnosis starts a new one.
-  function stop(why) {
-    if (worker) worker.terminate();
-    worker = null;
-    if (pending) { pending.reject(new Error(why)); pending = null; }
-  }
-
-  async function diagnose(files, share = false) {
-    if (pending) stop("Replaced by a newer run.");
-    engine();
-    progress.hidden = false;
-    say.textContent = ready ? "Reading the log" : "Loading the engine";
-    if (ready) bar.removeAttribute("value");
-    const id = ++runs;
-    const sent = await Promise.all(files.map(async (f) => ({ name: f.name, data: await f.blob.arrayBuffer() })));
-    const answer = new Promise((resolve, reject) => { pending = { id, resolve, reject }; });
-    worker.postMessage({ id, share, files: sent }, sent.map((f) => f.data));
-    const timer = setTimeout(() => stop(`No answer within ${LIMIT_MS / 1000} seconds; the engine was restarted.`), LIMIT_MS);
-    try { return await answer; } finally { clearTimeout(timer); if (runs === id) progress.hidden = true; }
-  }
-
-  // --- sharing: the run is repeated with names, hosts and paths replaced, and travels in the fragment ---
-  const through = (stream, bytes) => new Response(new Blob([bytes]).stream().pipeThrough(stream));
-  async function packed(text) {
-    const bytes = new Uint8Array(await through(new CompressionStream("deflate-raw"), new TextEncoder().encode(text)).arrayBuffer());
-    let binary = "";
-    for (const byte of bytes) binary += String.fromCharCode(byte);
-    return btoa(binary).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
-  }
-  async function unpacked(code) {
-    const binary = atob(code.replace(/-/g, "+").replace(/_/g, "/"));
-    return through(new DecompressionStream("deflate-raw"), Uint8Array.from(binary, (c) => c.charCodeAt(0))).text();
-  }
   let last = [];
-  async function shared(event, make) {
-    const pressed = event.target;
-    try {
-      const answer = JSON.parse(await diagnose(last, true));
-      await navigator.clipboard.writeText(await make(answer));
-      pressed.textContent = "Copied, names masked";
-    } catch (problem) { pressed.textContent = problem.message; }
-  }
-  const asLink = async ({ result: d }) => `${window.fbBase}#result=${await packed(JSON.stringify(d))}`;
-  async function showShared() {
-    const code = location.hash.match(/^#result=([\w-]{1,60000})$/);
-    if (!code) return;
-    try {
-      const d = JSON.parse(await unpacked(code[1]));
-      if (d.schema !== "faultbook.diagnosis/1") throw new Error("not a diagnosis");
-      show(d, true);
-    } catch { result.replaceChildren(element("p", {}, "This share link is damaged.")); }
-  }
-
   async function go() {
     const files = given.length ? given : [{ name: "", blob: new Blob([area.value]) }];
     if (!given.length && !area.value.trim()) { area.focus(); return; }
     result.replaceChildren();
     last = files;
+    asked = true;
     try {
-      const json = await diagnose(files);
+      const json = await engine.diagnose(files);
       window.fbLast = json;
-      show(JSON.parse(json));
+      const d = JSON.parse(json);
+      result.replaceChildren(...show(d, slug), offers(d, json));
+      const { top, bottom } = result.getBoundingClientRect();
+      if (top > innerHeight * 0.7 || bottom < 0) result.scrollIntoView({ block: "start" });
     } catch (problem) {
       result.replaceChildren(element("p", {}, problem.message));
-    }
+    } finally { asked = false; }
   }
 
-  // --- the answer -----------------------------------------------------------------------------
-  const VERDICTS = { diagnosed: "Known failure", unrecognised: "Not recognised", inconclusive: "Inconclusive", stopped: "Ended from outside", healthy: "Looks healthy" };
-  const words = (id) => String(id).replace(/_/g, " ");
-  const entryUrl = (slug) => window.fbBase + "entries/" + encodeURIComponent(slug) + "/";
-  const where = (line) => [line.file && line.file !== "<text>" ? line.file : "", line.line ? `line ${line.line}` : "", line.rank !== null && line.rank !== undefined ? `rank ${line.rank}` : ""].filter(Boolean).join(" · ");
-  const lines = (items) => element("ul", { class: "fb-lines", tabindex: "0", "aria-label": "Evidence" }, ...items.map((e) => element("li", {}, element("i", {}, where(e)), e.text || e.what || "")));
-  const fact = (name, ...value) => (value.some(Boolean) ? [element("dt", {}, name), element("dd", {}, ...value)] : []);
+  // --- passing it on: the run is repeated with names, hosts and paths replaced -----------------
+  const masked = async () => JSON.parse(await engine.diagnose(last, true));
+  async function copy(event, make) {
+    const pressed = event.target;
+    try {
+      await navigator.clipboard.writeText(await make(await masked()));
+      pressed.textContent = "Copied, names masked";
+    } catch (problem) { pressed.textContent = problem.message; }
+  }
+  const asLink = async ({ result: d }) => `${location.href.split("#")[0]}#result=${await pack(d)}`;
 
-  function card(found, index) {
-    const act = found.action || {};
-    return element("div", { class: "fb-card" + (index === 0 ? " fb-card--primary" : "") },
-      element("h3", {}, element("a", { href: entryUrl(found.entry) }, found.title),
-        element("small", {}, `${found.role}, confidence ${Math.round(found.confidence * 100)} %`)),
-      found.evidence && found.evidence.length ? lines(found.evidence.slice(0, 6)) : "",
-      element("dl", {},
-        ...fact("Do now", act.do ? element("b", {}, words(act.do)) : "", act.when ? `: ${act.when}` : ""),
-        ...fact("Fix", found.fix), ...fact("Verify", found.verify)));
+  // The reader sees the masked text before it goes anywhere, and sends it by following a link.
+  async function report(event, d) {
+    const { markdown, result: safe } = await masked();
+    const first = safe.first_abnormal ? safe.first_abnormal.text.trim().slice(0, 100) : "";
+    const title = d.verdict === "diagnosed" ? `Wrong diagnosis: ${d.diagnoses[0].entry}` : `Not recognised: ${first || d.verdict}`;
+    const cut = markdown.length > LONGEST_REPORT ? markdown.slice(0, LONGEST_REPORT) + "\n… (shortened; please paste the rest)" : markdown;
+    const where = config.issues && `${config.issues}?${new URLSearchParams({ title, body: cut })}`;
+    const text = element("textarea", { readonly: true, rows: "10", "aria-label": "The report, names masked" });
+    text.value = markdown;
+    const pressed = element("p", { class: "fb-paste__bar" },
+      button("Copy the report", (e) => { navigator.clipboard.writeText(markdown); e.target.textContent = "Copied"; }, quiet),
+      where ? element("a", { class: "fb-button", href: where, rel: "noopener" }, "Open it as an issue") : "");
+    event.target.closest(".fb-offers").after(element("div", { class: "fb-report" },
+      element("h4", {}, "The report"), element("p", { class: "fb-paste__note" }, "User names, hosts, paths and addresses are replaced. Read it before you post it."), text, pressed));
+    event.target.remove();
   }
 
-  function show(d, received = false) {
-    const out = [received ? element("p", { class: "fb-paste__note" }, "A shared result: made in someone else's browser, not checked here.") : "",
-      element("p", { class: `fb-verdict fb-verdict--${d.verdict}`, tabindex: "-1" },
-      element("span", { class: "fb-chip" }, VERDICTS[d.verdict] || d.verdict), d.summary || "")];
-    const here = box.dataset.slug;
-    if (here) {
-      const mine = d.diagnoses.find((f) => f.entry === here);
-      out.push(element("p", { class: "fb-here" }, mine
-        ? `Yes: this entry matches (${mine.role}).`
-        : d.diagnoses.length ? "This entry does not match. What does:" : "This entry does not match, and no other does."));
-    }
-    const first = d.initiating;
-    if (first) {
-      const who = first.rank !== null && first.rank !== undefined ? `rank ${first.rank}` : first.node ? `node ${first.node}` : { all: "all ranks", outside: "outside the job", unknown: "unknown" }[first.scope] || first.scope;
-      out.push(element("dl", {}, ...fact("Who started it", element("b", {}, who), first.confidence !== "none" ? ` (${first.confidence} evidence)` : ""), ...fact("How we know", first.basis)));
-    }
-    out.push(...d.diagnoses.map(card));
-    if (d.verdict !== "diagnosed" && d.first_abnormal) out.push(element("h3", {}, "First abnormal line"), lines([d.first_abnormal]));
-    if (d.leads && d.leads.length) out.push(element("h3", {}, "Leads, not findings"), element("ul", {}, ...d.leads.slice(0, 6).map((l) => element("li", {}, l.text, l.line ? ` (${where(l)})` : ""))));
-    if (d.collateral && d.collateral.length) {
-      out.push(element("details", {}, element("summary", {}, `Collateral: ${d.collateral.length} kinds of follow-up lines`),
-        element("ul", {}, ...d.collateral.slice(0, 12).map((c) => element("li", {}, `${words(c.what)} × ${c.count}`)))));
-    }
-    if (d.not_examined && d.not_examined.length) out.push(element("p", { class: "fb-paste__note" }, `Not examined: ${d.not_examined.join("; ")}`));
-    const text = JSON.stringify(d, null, 1);
-    const quiet = "fb-button fb-button--quiet";
-    out.push(element("p", { class: "fb-paste__bar" },
-      button("Copy as JSON", (event) => { navigator.clipboard.writeText(text); event.target.textContent = "Copied"; }, quiet),
-      received ? "" : button("Copy for an issue", (event) => shared(event, (a) => a.markdown), quiet),
-      received ? "" : button("Copy share link", (event) => shared(event, asLink), quiet),
-      !received && config.issues && d.verdict !== "healthy"
-        ? element("a", { href: config.issues, rel: "noopener" }, d.verdict === "diagnosed" ? "Wrong? Report it" : "Report this failure") : ""));
-    result.replaceChildren(...out.filter(Boolean));
+  function offers(d, json) {
+    return element("p", { class: "fb-paste__bar fb-offers" },
+      button("Copy share link", (event) => copy(event, asLink), quiet),
+      button("Copy for an issue", (event) => copy(event, (a) => a.markdown), quiet),
+      button("Copy as JSON", (event) => { navigator.clipboard.writeText(json); event.target.textContent = "Copied"; }, quiet),
+      d.verdict === "healthy" ? "" : button(d.verdict === "diagnosed" ? "Wrong? Report it" : "Report this failure", (event) => report(event, d), quiet));
+  }
+
+  async function showShared() {
+    const code = location.hash.match(/^#result=([\w-]{1,60000})$/);
+    if (!code) return;
+    if (fold) fold.open = true;
+    try {
+      result.replaceChildren(...show(await unpack(code[1]), slug, true));
+    } catch { result.replaceChildren(element("p", {}, "This share link is damaged.")); }
+    box.scrollIntoView({ block: "start" });
   }
 
   // --- putting it together --------------------------------------------------------------------
   async function sample(item) {
-    const blob = await fetch(window.fbBase + item.url).then((r) => r.blob());
-    given = [{ name: "", blob }];
+    given = await Promise.all(item.urls.map(async (url) => ({
+      name: item.urls.length > 1 ? url.split("/").pop() : "", blob: await fetch(window.fbBase + url).then((r) => r.blob()),
+    })));
     await showGiven();
     return go();
   }
-  const samples = element("div", { class: "fb-paste__samples" }, config.samples.length ? "Try a sample:" : "",
-    ...config.samples.map((s) => button(s.title, () => sample(s), "")));
-  ui.append(drop, picker, element("div", { class: "fb-paste__bar" },
-    button("Diagnose", go), button("Choose files", () => picker.click(), "fb-button fb-button--quiet"), samples), progress, result);
-  area.addEventListener("input", engine, { once: true });
+  const samples = element("div", { class: "fb-paste__samples" }, config.samples.length ? "No log at hand? Try one:" : "",
+    config.samples.map((s) => button(s.title, () => sample(s), "")));
+  ui.append(drop, picker, folder, element("div", { class: "fb-paste__bar" },
+    button("Diagnose", go), button("Choose files", () => picker.click(), quiet), button("Choose a folder", () => folder.click(), quiet),
+    element("span", { class: "fb-paste__safe" }, "Runs here; nothing is uploaded")), samples, progress, result);
+  // Loading takes seconds: it begins with the first sign that the box will be used.
+  for (const sign of ["focusin", "pointerdown", "dragenter"]) ui.addEventListener(sign, engine.start, { once: true });
+  area.addEventListener("input", engine.start, { once: true });
+  area.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) go(); });
   showShared();
   addEventListener("hashchange", showShared);
 })();

@@ -80,5 +80,5 @@
     block.append(copy);
   }
   for (const frame of document.querySelectorAll(".md-content pre")) frame.tabIndex = 0; // hand-written pages
-  window.faultbook = { searchable };
+  Object.assign((window.faultbook = window.faultbook || {}), { searchable });
 })();

@@ -1,5 +1,5 @@
 // The engine in the browser: Pyodide runs the same `faultbook` package as the command line.
-// Messages in: {base, config} once, then {id, share, files: [{name, data}]}. Out: {progress}, {ready}, {id, result | error}.
+// Messages in: {base, config} once, then {id, share, files: [{name, blob}]}. Out: {progress}, {ready}, {id, result | error}.
 let python = null;
 
 // Counts the bytes of everything that is fetched, so that the page can draw a progress bar.
@@ -42,12 +42,15 @@ def fb_run(request):
     finally:
         os.chdir("/")
         shutil.rmtree(folder, ignore_errors=True)
+
+# Loads the catalogue and what a diagnosis imports, while the reader is still looking for the log.
+faultbook.diagnose(text="")
 `;
 
 async function start(base, config) {
   const { loadPyodide } = await import(base + config.pyodide + "pyodide.mjs");
   const [py, archive] = await Promise.all([
-    loadPyodide({ indexURL: base + config.pyodide, stdout: () => {}, stderr: () => {} }),
+    loadPyodide({ indexURL: base + config.pyodide, stdLibURL: base + config.stdlib, stdout: () => {}, stderr: () => {} }),
     fetch(base + config.package).then((r) => {
       if (!r.ok) throw new Error(`the engine could not be fetched (${r.status})`);
       return r.arrayBuffer();
@@ -60,22 +63,24 @@ async function start(base, config) {
 }
 
 // Names come from the user's disk; only their last part is used, made unique.
-function place(files) {
+async function place(files) {
   python.FS.mkdirTree("/logs");
   if (files.length === 1 && files[0].name === "") {
-    python.FS.writeFile("/logs/text", new Uint8Array(files[0].data));
+    python.FS.writeFile("/logs/text", new Uint8Array(await files[0].blob.arrayBuffer()));
     return [""];
   }
   const taken = new Set();
-  return files.map(({ name, data }) => {
+  const names = [];
+  for (const { name, blob } of files) {
     let last = name.split(/[\\/]/).filter((p) => p && p !== "." && p !== "..").join("/") || "pasted.log";
     for (let n = 2; taken.has(last); n++) last = last.replace(/(~\d+)?$/, "~" + n);
     taken.add(last);
     const folder = last.split("/").slice(0, -1).join("/");
     if (folder) python.FS.mkdirTree("/logs/" + folder);
-    python.FS.writeFile("/logs/" + last, new Uint8Array(data));
-    return last;
-  });
+    python.FS.writeFile("/logs/" + last, new Uint8Array(await blob.arrayBuffer()));
+    names.push(last);
+  }
+  return names;
 }
 
 let starting = null;
@@ -91,7 +96,7 @@ self.onmessage = async ({ data }) => {
   if (!python) return;
   try {
     // A JSON string is a Python string literal too; text in and text out leaves no proxy to clean up.
-    const request = JSON.stringify({ names: place(data.files), share: Boolean(data.share) });
+    const request = JSON.stringify({ names: await place(data.files), share: Boolean(data.share) });
     const result = python.runPython(`fb_run(${JSON.stringify(request)})`);
     self.postMessage({ id: data.id, result });
   } catch (problem) {
