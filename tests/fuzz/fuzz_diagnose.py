@@ -15,7 +15,9 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import pickle
 import random
+import struct
 import sys
 import tempfile
 import time
@@ -31,7 +33,8 @@ LIMIT = 1.0
 LARGEST = 64 << 10
 NAMES = ("rank_0.log", "rank_1.log", "train.log", "attempt_0/1/stderr.log", "error.json", "fr_trace_0.json", "fr_trace_rank1",
          "dmesg.txt", "sacct.txt", "stacks-3.txt", "nvidia-smi.txt", "trainer_state.json", "metrics.csv", "metrics.jsonl",
-         "train.log.gz", "train.log.zst")  # fmt: skip
+         "train.log.gz", "train.log.zst", "runs/events.out.tfevents.17.host.1.0", "wandb/offline-run-1/run-x.wandb", "mlflow.db",
+         f"mlruns/1/{'0' * 32}/metrics/train/loss")  # fmt: skip
 TOKENS = (
     b"\r", b"\n", b"\r\n", b"\0", b"\x1b[31m", b"\x1b[", b"\xff\xfe", b"\xef\xbb\xbf", b"\\n", b"\\u001b[0m", b"{", b"}", b"[[", b"]",
     b"(((((", b"|" * 60, b"a" * 500, b"9" * 500, b"nan", b"-inf", b"1e999", b"[rank3]: ", b"[rank99999]:", b"7: ", b"exitcode: -11",
@@ -51,6 +54,12 @@ def seeds() -> list[bytes]:
         b"step,loss,lr\n1,2.0,0.1\n2,nan,0.1\n",
         b"JobID|JobName|State|ExitCode\n12|train|CANCELLED by 0|0:15\n",
         b"[    1.000001] NVRM: Xid (PCI:0000:65:00): 79, pid=1, GPU has fallen off the bus.\n",
+        b"==============NVSMI LOG==============\nGPU 00000000:10:1C.0\n    GPU Recovery Action : Reset\n    ECC Errors\n        Volatile\n"
+        b"            DRAM Uncorrectable : 2\n    Remapped Rows\n        Pending : Yes\n    Processes\n        Process ID : 12\n",
+        pickle.dumps({"entries": [{"collective_seq_id": n, "process_group": ("0", "default_pg"), "profiling_name": "nccl:all_reduce",
+                                   "input_sizes": [[3, n]], "frames": []} for n in range(9)], "pg_config": {"0": {"ranks": [0, 1]}}}, 2),
+        b":W&B\xe1\xbe\0" + b"".join(struct.pack("<IHB", 0, len(x), 1) + x for x in [b"\x12\x1a\x0a\x14\x0a\x04loss\x82\x01\x0b0.512345678\x12\x02\x08\x07"] * 9),
+        b"".join(b"17960728%05d %f %d\n" % (n, 2 / (n + 1), n) for n in range(40)),
         b"pid 12 rank 0 argv python train.py\nProcess 12: python train.py\nPython v3.11.4\nThread 12 (idle): \"MainThread\"\n    wait (threading.py:320)\n",
     ]
     return [seed[:LARGEST] for seed in found if seed]
