@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from faultbook import fact_lines
+from faultbook.portable import compile_pattern
 from faultbook.series import select
 from faultbook.signatures import Comparison, LogSignature, MetricSignature, Pattern, Predicate, Signature
 
@@ -210,6 +211,14 @@ def required(pattern: Pattern) -> tuple[str, ...]:
     from faultbook.literals import required_literals
 
     return pattern.anchors or tuple(required_literals(pattern.pattern, pattern.ignore_case))
+
+
+def matching_lines(pattern: Pattern, log: str) -> int:
+    """Lines of a log that the pattern matches; 1 for a fact of the whole run that holds."""
+    if fact_lines.is_virtual(pattern):
+        return int(_matches(pattern, log))
+    search = compile_pattern(pattern).search
+    return sum(search(line.encode("utf-8", "replace")) is not None for line in log.split("\n"))
 
 
 def _matches(pattern: Pattern, log: str) -> bool:

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any, TextIO
 
+from faultbook.signatures import LogSignature
+
+from .core.firing import Firing
 from .core.judge import Half, Pair
+from .mutate import matching_lines
 from .verify import Result
 
+ADVICE = {
+    ("broken", "outcome"): "`repro.expect.broken` in entry.yaml says how it ends: raises, hangs, killed or completes",
+    ("broken", "check"): "check(out) must assert what only a healthy outcome has: a number reached, ranks equal, all steps done",
+    ("broken", "signature"): "compare the patterns with the end of the broken log; --record writes all of it to logs/broken.log",
+    ("broken", "within_steps"): "`within_steps` promises more than the run shows: raise it, or make the failure appear earlier",
+    ("fixed", "outcome"): "the fix must make the same workload pass: look at the last lines of the fixed log",
+    ("fixed", "check"): "either the fix does not reach the healthy outcome, or check(out) asks for more than it needs",
+    ("fixed", "silent"): "the signature matches what a healthy run prints: take a part that only the failure has",
+    ("both", "workload"): "call ctx.workload(steps=…, …) with the same values in both halves: the fix may not win by doing less",
+    ("both", "entry"): "`faultbook check` says more",
+}
+"""What the author does about a criterion that objected."""
 COLUMNS = ("entry", "device", "mode", "broken", "signature", "fixed", "workload", "silent", "time", "proven")
 
 
@@ -77,8 +94,14 @@ def print_problems(results: list[Result], out: TextIO | None = None, lines: int 
         if result.proven or result.skipped:
             continue
         print(f"\n{result.slug} on {result.device}: not proven", file=out)
-        for problem in result.problems:
+        last = {(p.half, p.criterion): n for n, p in enumerate(result.problems)}
+        for number, problem in enumerate(result.problems):
             print(f"  {problem}", file=out)
+            what = (problem.half, problem.criterion)
+            if what in ADVICE and last[what] == number:
+                print(f"    → {ADVICE[what]}", file=out)
+        for line in _silent(result):
+            print(f"  {line}", file=out)
         for pair in result.pairs:
             for name in ("broken", "fixed"):
                 if any(p.half in (name, "both") and p.variant in (pair.variant, "") for p in result.problems):
@@ -99,6 +122,25 @@ def _print_end(name: str, pair: Pair, lines: int, out: TextIO) -> None:
                 print(f"    | {line}", file=out)
 
 
+def _silent(result: Result) -> Iterator[str]:
+    """Of each signature that should have fired: which of its patterns the broken runs print, and which not."""
+    if not any(p.criterion == "signature" for p in result.problems):
+        return
+    logs = [pair.broken.outcome.log for pair in result.pairs]
+    for signature in result.claimed:
+        if not isinstance(signature, LogSignature) or any(f.fired for f in _firings_of(signature, result)):
+            continue
+        for group, patterns in (("all", signature.all), ("any", signature.any), ("none", signature.none)):
+            for index, pattern in enumerate(patterns):
+                found = sum(matching_lines(pattern, log) for log in logs)
+                seen = f"matches {found} line{'' if found == 1 else 's'}" if found else "matches no line"
+                yield f"{signature.id}: {group}[{index}] {seen}: {pattern.pattern[:120]}"
+
+
+def _firings_of(signature: LogSignature, result: Result) -> list[Firing]:
+    return [f for pair in result.pairs if (f := pair.broken.fired.get(signature.id)) is not None]
+
+
 def print_mutants(results: list[Result], out: TextIO | None = None) -> None:
     out = out or sys.stdout
     for result in results:
@@ -109,6 +151,12 @@ def print_mutants(results: list[Result], out: TextIO | None = None) -> None:
         for mutant in result.mutants:
             variant = f" ({mutant.variant})" if mutant.variant else ""
             print(f"  {mutant.killed_by or 'SURVIVED':20} {mutant.name}{variant}", file=out)
+        if result.survivors:
+            print(
+                "  → a survivor is a wrong entry that would be called proven: let check(out) assert what the fixed half\n"
+                "    achieves and how much it did, put the work into ctx.workload(…), or make the signature say more",
+                file=out,
+            )
 
 
 def as_json(results: list[Result]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from faultbook.signatures import Signature
+
 from .core.entry import Entry
 from .core.firing import firings
 from .core.judge import Half, Pair, Problem, examine, judge
@@ -39,6 +41,8 @@ class Result:
     runs: int = 0
     folder: Path = field(default_factory=Path)
     about: dict[str, Any] = field(default_factory=dict)
+    claimed: tuple[Signature, ...] = ()
+    """The signatures that some broken run had to fire."""
 
     @property
     def survivors(self) -> tuple[Mutant, ...]:
@@ -81,10 +85,9 @@ def verify_entry(
         about = runner.about(entry.spec.preload)  # starts the server, whose imports are not this entry's time
         started = time.monotonic()
         for attempt in range(max(1, repeat)):
-            tried = [
-                run_pair(entry, variant, device, runner, keep=keep if attempt == 0 else None, notice=notice)
-                for variant in entry.spec.variants
-            ]
+            place = keep / f"repetition-{attempt + 1}" if keep is not None and attempt else keep
+            said = _numbered(notice, attempt, repeat)
+            tried = [run_pair(entry, variant, device, runner, keep=place, notice=said) for variant in entry.spec.variants]
             runs += 2 * len(tried)
             found = judge(tried, expected, entry.claimed, primary)
             if attempt:
@@ -124,7 +127,12 @@ def verify_entry(
         runs=runs,
         folder=entry.folder,
         about=about,
+        claimed=entry.claimed,
     )
+
+
+def _numbered(notice: Notice, attempt: int, repeat: int) -> Notice:
+    return notice if repeat < 2 else lambda text: notice(f"{text} ({attempt + 1} of {repeat})")
 
 
 def run_pair(

@@ -223,8 +223,11 @@ def test_the_command_writes_and_removes_the_proof(tmp_path: Path, capsys: pytest
     )
 
     before = path.read_bytes()
-    assert command(kb, "exploding-weight") == 0
+    kept = tmp_path / "kept"
+    assert command(kb, "exploding-weight", "--repeat", "2", "--keep", str(kept)) == 0
     assert path.read_bytes() == before, "the same proof again changes no file"
+    for place in (kept, kept / "repetition-2"):
+        assert "weight has exploded" in (place / "exploding-weight" / "broken" / "rank_0.log").read_text()
 
     write_entry(folder, entry=(("has exploded", "has vanished"),))
     assert not proofs.is_current(tmp_path / "proofs", folder, "cpu"), "stale as soon as a signature changes"
@@ -232,6 +235,7 @@ def test_the_command_writes_and_removes_the_proof(tmp_path: Path, capsys: pytest
     assert command(kb, "exploding-weight") == 1
     out = capsys.readouterr().out
     assert "broken: signature exploded does not fire on its log" in out
+    assert "→ compare the patterns" in out and "exploded: all[0] matches no line: " in out and "has vanished" in out
     assert "end of the broken log:" in out and "FloatingPointError" in out
     assert not path.exists()
 
