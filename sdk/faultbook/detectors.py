@@ -17,7 +17,7 @@ from .curves import CurveFinding, curve_findings, curve_leads
 from .model import Series
 from .rank_detectors import missing, rank_differs, rank_ratio
 from .robust import median
-from .series import Firing, earliest, fire, first_run, robust_z, select, show, smooth, where
+from .series import Firing, earliest, fire, first_run, robust_z, select, show, smooth, smoothing, where
 from .signatures import MetricSignature, Predicate
 from .values import dataclass
 
@@ -127,7 +127,8 @@ def _threshold(
 def rises(predicate: Predicate, series: Sequence[Series], warmup: int) -> Firing | None:
     """At least `factor` (default 2) × the running minimum, of short medians, for `patience` records.
 
-    A rise of less than 5 % of the way fallen before does not count: near 0 every curve has large ratios.
+    A rise of less than 5 % of the way fallen before does not count: near 0 every curve has large ratios. Nor does a
+    level that one in ten of the last 50 records before the rise reached: such a series is noisy, not risen.
     False positives: warm-up, cyclic schedules and restarts of the learning rate, a curriculum or a change
     of the data; values near 0, where a ratio means little (minima ≤ 0 are never judged).
     """
@@ -145,17 +146,29 @@ def falls(predicate: Predicate, series: Sequence[Series], warmup: int) -> Firing
     return _extreme(predicate, series, warmup, factor, upward=False)
 
 
+NOISE_WINDOW = 50
+
+
+def _usual(before: Sequence[float]) -> float:
+    """What nine of ten records stay below; no bound where there are too few to tell."""
+    finite = sorted(v for v in before if math.isfinite(v))
+    return finite[len(finite) * 9 // 10] if len(finite) >= 10 else -math.inf
+
+
 def _extreme(predicate: Predicate, series: Sequence[Series], warmup: int, factor: float, *, upward: bool) -> Firing | None:
     def find(s: Series) -> tuple[int, str] | None:
         values = s.values[warmup:]
-        level = smooth(values)
-        extreme, at, length, top = math.nan, 0, 0, -math.inf
+        level, full = smooth(values), smoothing(len(values))
+        extreme, at, length, top, usual = math.nan, 0, 0, -math.inf, -math.inf
         for index, value in enumerate(level):
             held = False
             if extreme == extreme and extreme > 0 and value == value:
                 held = value >= extreme * factor if upward else value <= extreme / factor
                 if upward and held:
                     held = value - extreme >= 0.05 * (top - extreme)
+                    if held and length == 0:
+                        usual = _usual(values[max(0, index - NOISE_WINDOW) : index])
+                    held = held and value > usual
             length = length + 1 if held else 0
             if length >= max(1, predicate.patience):
                 first = index - length + 1 + warmup
@@ -166,7 +179,8 @@ def _extreme(predicate: Predicate, series: Sequence[Series], warmup: int, factor
                 )
             top = max(top, value) if value == value else top
             better = value < extreme if upward else value > extreme
-            if value == value and (extreme != extreme or better):
+            # The first medians are of few records: in a noisy series the smallest of them is chance.
+            if value == value and index + 1 >= full and (extreme != extreme or better):
                 extreme, at = value, index
         return None
 

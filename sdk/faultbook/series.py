@@ -108,6 +108,11 @@ def earliest(firings: Iterable[Firing | None]) -> Firing | None:
     )
 
 
+def smoothing(count: int) -> int:
+    """Records that one value of `smooth` is the median of, in a series of `count`."""
+    return 1 if count < 5 else min(21, max(3, count // 40))
+
+
 def smooth(values: Sequence[float]) -> list[float]:
     """Median of each record and its predecessors: two of them, in long series up to twenty.
 
@@ -115,7 +120,7 @@ def smooth(values: Sequence[float]) -> list[float]:
     """
     if len(values) < 5:
         return list(values)
-    before = min(21, max(3, len(values) // 40)) - 1
+    before = smoothing(len(values)) - 1
     result = []
     for index in range(len(values)):
         window = [v for v in values[max(0, index - before) : index + 1] if math.isfinite(v)]
