@@ -130,7 +130,8 @@ def conclude(seen: Examined, explaining: Sequence[Candidate], harmless: Sequence
 
 def _in_words(finding: Finding, initiating: Initiating | None, state: str) -> Finding:
     """The virtual lines of `facts` are for signatures; people get the sentence that they stand for."""
-    basis = initiating.basis if initiating is not None and initiating.scope != "unknown" else state
+    told = initiating.basis if initiating is not None else ""
+    basis = told if initiating is not None and initiating.scope != "unknown" else state or told
     evidence = tuple(
         replace(e, text=f"comparison of the ranks: {basis}") if e.file == facts.NAME and basis else e for e in finding.evidence
     )

@@ -40,7 +40,7 @@ DESYNC_RULES = frozenset({
     "interrupted_elsewhere", "different_start", "busy_elsewhere", "step_differs", "raised_late", "silent_by_elimination",
     "busy_bar_at_timeout", "named_by_barrier", "handled_error_before", "still_busy_when_others_failed",
     "slow_in_its_own_work", "only_one_did_not_time_out", "never_joined_the_store", "absent_from_summary", "parameters_differ",
-    "announced_a_save_before_the_wait",
+    "announced_a_save_before_the_wait", "waits_differ",
 })  # fmt: skip
 """Rules that tell ranks apart which only waited for one another; the rest name a fault or an end from outside."""
 

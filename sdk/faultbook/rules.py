@@ -49,6 +49,7 @@ RULES: tuple[Rule, ...] = (
     rules_hints.cuda_fault_in_watchdog,
     rules_fault.defective_gpu,
     rules_hints.announced_a_save_before_the_wait,
+    rules_counters.waits_differ,
     rules_named.nobody_named,
     rules_hints.first_nccl_warning,
     rules_named.last_word_of_launcher,

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from .case_facts import heard, listed, rank
+from .case_facts import heard, listed, rank, unknown
 from .evidence import Case
 from .flight_recorder import minority
 from .model import Initiating
@@ -90,3 +90,18 @@ def behind_in_counters(case: Case) -> Initiating | None:
         if len(absent) == 1 and absent[0] not in case.without_log and not case.known.folded and absent[0] in heard(case):
             return rank(absent[0], f"all ranks but {absent[0]} report a watchdog timeout", "medium")
     return None
+
+
+def waits_differ(case: Case) -> Initiating | None:
+    """Ranks that gave up on different calls of the group of all went apart before; which of them was right, two cannot say."""
+    waits: dict[int, int] = {}
+    for event in case.of_kind("group_status"):
+        detail = event.detail
+        if "timed_out" in detail and _group(detail) is None and ("guid" in detail or "group" in detail):
+            number = event.rank if event.rank is not None else detail.get("group_rank")
+            if number is not None:
+                waits.setdefault(int(number), int(detail["timed_out"]))
+    if len(set(waits.values())) < 2:
+        return None
+    said = ", ".join(f"rank {r} in call {n}" for r, n in sorted(waits.items())[:8])
+    return unknown(f"the waits that timed out are different calls of one group: {said}")

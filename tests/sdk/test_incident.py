@@ -473,6 +473,14 @@ def test_group_ids_without_a_guid_are_not_compared() -> None:
     assert of_text(text).rule != "behind_in_sub_group"
 
 
+def test_two_ranks_that_gave_up_on_different_calls_of_one_group_went_apart_and_neither_is_accused() -> None:
+    first = in_group(0, 0, "0(default_pg)", 122, 127)
+    found = of_text(first + in_group(1, 1, "0(default_pg)", 126, 128))
+    assert (named(found), found.rule) == (("unknown", None), "waits_differ")
+    assert of_text(first + in_group(1, 1, "0(default_pg)", 122, 127)).rule != "waits_differ"
+    assert of_text(first + in_group(1, 1, "5(ep)", 126, 128)).rule != "waits_differ"  # another group counts by itself
+
+
 SHM = "node-0:202016:20223{0} [{0}] misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE to 9637892 bytes\n"
 RECV = "node-0:202016:20223{0} [{0}] proxy.cc:1326 NCCL WARN Socket recv failed\n"
 
