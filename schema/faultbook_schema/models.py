@@ -118,11 +118,13 @@ class Affected(Model):
     """A system in which it occurs, with the versions, in the manner of OSV ranges."""
 
     system: Annotated[str, Vocabulary("systems")]
+    """A value of the vocabulary `systems`."""
     introduced: Line | None = None
     """First version or date that has the fault; absent: as long as anybody knows."""
     fixed: Line | None = None
     """First version that no longer has it; absent: it can still happen."""
     note: Text | None = None
+    """What is special about it in that system."""
 
 
 class Symptom(Model):
@@ -145,6 +147,7 @@ class Fix(Model):
     """The code shown beside it is the `fixed` region of repro.py."""
 
     summary: Text
+    """What to change, in a sentence or two."""
     command: Text | None = None
     """A command that applies it, where one does."""
     why: Text
@@ -157,26 +160,32 @@ class Action(Model):
     """What to do now, before anything is understood."""
 
     do: Annotated[str, Vocabulary("actions")]
+    """A value of the vocabulary `actions`."""
     when: Text
     """The condition under which it is the right thing."""
 
 
 class NotThisIf(Model):
     entry: Slug
+    """The other entry that looks like it."""
     because: Text
     """The observation that decides for the other entry."""
 
 
 class Verification(Model):
     command: Text
+    """A command that shows whether the fix works."""
     expect: Text
     """What is seen when the fix works."""
 
 
 class Prevention(Model):
     before_launch: tuple[Text, ...] = ()
+    """What to do once, before a run."""
     at_run_time: tuple[Text, ...] = ()
+    """What to watch or assert while it runs."""
     after: tuple[Text, ...] = ()
+    """What to look at when it has ended."""
 
 
 class Monitor(Model):
@@ -190,22 +199,29 @@ class Monitor(Model):
 
 class Scale(Model):
     one_gpu: Text | None = None
+    """How it looks on one GPU."""
     many_gpus: Text | None = None
+    """How it looks on many."""
 
 
 class Perspectives(Model):
     executive: Text | None = None
     """Cost and risk, in a sentence or two."""
     engineer: Text | None = None
+    """What to know before touching the code."""
     on_call: tuple[Text, ...] = ()
     """The first five minutes, step by step."""
 
 
 class StackExample(Model):
     stack: Annotated[str, Vocabulary("stacks")]
+    """A value of the vocabulary `stacks`."""
     status: Annotated[str, Vocabulary("example_status")]
+    """Whether the code was executed or reviewed only."""
     code: Text
+    """The few lines that differ in this stack."""
     note: Text | None = None
+    """What to mind."""
 
 
 class Misreading(Model):
@@ -217,15 +233,20 @@ class Misreading(Model):
 
 class Reference(Model):
     title: Line
+    """As the source calls itself."""
     url: Url
+    """Absolute http(s) address, without credentials."""
     date: Date
     """When it was published or, for a living page, when it was read."""
     kind: Annotated[str, Vocabulary("reference_kinds")]
+    """A value of the vocabulary `reference_kinds`."""
 
 
 class Related(Model):
     entry: Slug
+    """Slug of the other entry."""
     relation: Annotated[str, Vocabulary("relations")]
+    """A value of the vocabulary `relations`, read from this entry to the other."""
 
 
 Outcome = Literal["completes", "raises", "hangs", "killed"]
@@ -241,10 +262,13 @@ class Repro(Model):
     """How repro.py is run, and what that proves."""
 
     mode: Literal["real", "simulated", "recorded"]
+    """real: the failure happens. simulated: something stands in for something. recorded: nothing is run, lines are quoted."""
     stands_in: Text | None = None
     """Simulated: one sentence saying what stands in for what."""
     devices: Annotated[tuple[Device, ...], Field(min_length=1)] = ("cpu",)
+    """Devices it runs on; the first is the one that must prove every signature."""
     world_size: Annotated[int, Field(ge=1, le=16)] = 1
+    """Number of ranks, each a process of its own."""
     timeout_s: Annotated[float, Field(gt=0, le=120)] = 20
     """Hard deadline of one run, in seconds."""
     collective_timeout_s: Annotated[float, Field(gt=0, le=60)] = 1.0
@@ -260,6 +284,7 @@ class Repro(Model):
     preload: tuple[Line, ...] = ()
     """Modules the warm parent imports as well, e.g. `transformers`."""
     expect: Expectation | None = None
+    """How the broken half ends. The fixed half must always complete."""
 
 
 class Permit(Model):
@@ -276,7 +301,9 @@ class Recorded(Model):
     """Real-world lines, quoted line by line."""
 
     file: FilePath
+    """A file under logs/."""
     source: Url
+    """Where the lines were published."""
     signatures: Annotated[tuple[Slug, ...], Field(min_length=1)]
     """Ids of this entry's signatures that fire on the file."""
 
@@ -289,6 +316,7 @@ class Route(Model):
     signature: SignatureName | None = None
     """`slug#id` of the signature that is this evidence."""
     to: Slug
+    """The entry that this evidence points to."""
     test: Text | None = None
     """The test that decides where the evidence cannot."""
 
@@ -300,85 +328,116 @@ class EntryBase(Model):
     """What every kind of entry can say. Optional sections vanish from the page when absent."""
 
     schema_: Literal["faultbook.entry/1"] = Field(alias="schema")
+    """Version of this format."""
     slug: Slug
     """Permanent ID, kebab-case, equal to the folder's name. A rename leaves an alias."""
     title: Annotated[Line, StringConstraints(min_length=5, max_length=120)]
+    """As people would say it; the heading of the page."""
     category: Annotated[str, Vocabulary("categories")]
     """Where in the stack the cause sits; equal to the parent folder's name."""
     severity: Annotated[str, Vocabulary("severities")]
+    """What is lost if nobody notices: a value of the vocabulary `severities`."""
     visibility: Literal["loud", "hang", "silent"]
+    """loud: an error is printed. hang: nothing goes on. silent: the run looks healthy."""
     parent: Slug | None = None
     """The hub (kind symptom) this entry belongs to."""
     aliases: tuple[Line, ...] = ()
     """Old slugs, which redirect, or other names people search for."""
     tags: tuple[Annotated[str, Vocabulary("tags")], ...] = ()
+    """Values of the vocabulary `tags`; each has a page."""
     affects: tuple[Affected, ...] = ()
+    """Systems in which it occurs."""
     origin: Text | None = None
     """Where the mistake usually comes from."""
     stages: tuple[Annotated[str, Vocabulary("stages")], ...] = ()
+    """Values of the vocabulary `stages`: when in a run it strikes."""
     applies_to: Literal["training", "inference", "both"] | None = None
+    """Absent: not known."""
     quick_answer: Annotated[Text, AfterValidator(_sixty_words)]
     """At most 60 words: what it is and what to do."""
     symptoms: tuple[Symptom, ...] = ()
+    """What is seen, and why this cause makes it visible."""
     mechanism: Text | None = None
     """The longer story, with numbers from the run (Markdown)."""
     confirm: tuple[Confirmation, ...] = ()
     """Checklist, cheapest first."""
     not_this_if: tuple[NotThisIf, ...] = ()
+    """Entries that look alike, and the observation that decides for them."""
     verify: Verification | None = None
+    """How to see that the fix works."""
     prevention: Prevention | None = None
+    """How not to meet it again."""
     monitor: Monitor | None = None
     """The fingerprint to monitor."""
     scale: Scale | None = None
     """What differs between one GPU and many."""
     perspectives: Perspectives | None = None
+    """The same failure for those who pay, who fix and who are on call."""
     stack_examples: tuple[StackExample, ...] = ()
+    """The same mistake and fix in other stacks."""
     time_to_fix: Text | None = None
+    """How long it typically takes, with the reason."""
     recurrence: Text | None = None
+    """How often it comes back, and what stops that."""
     misread_as: tuple[Misreading, ...] = ()
+    """What people take it for at first."""
     signatures: tuple[TaggedSignature, ...] = ()
+    """What it leaves in logs and metrics."""
     references: tuple[Reference, ...] = ()
+    """Sources, each with title and date."""
     related: tuple[Related, ...] = ()
     """Inverse relations are computed, never written."""
     repro: Repro | None = None
+    """How repro.py is run; absent where there is nothing to run."""
     permits: tuple[Permit, ...] = ()
     """What repro.py reaches for on purpose, beyond computing; `faultbook check` finds what is not declared."""
     recorded: tuple[Recorded, ...] = ()
+    """Quoted real-world lines and the signatures that fire on them."""
 
 
 class CauseEntry(EntryBase):
     """One thing done wrong or broken, with its fix."""
 
     kind: Literal["cause"]
+    """A cause has a fix."""
     symptoms: Annotated[tuple[Symptom, ...], Field(min_length=3, max_length=6)]
     """Three to six."""
     root_cause: Text
+    """The one thing that is wrong, and how it leads to the failure."""
     confirm: Annotated[tuple[Confirmation, ...], Field(min_length=1)]
     """Checklist, cheapest first."""
     fix: Fix
+    """What to change."""
     action: Action
+    """What to do now, before anything is understood."""
     signatures: tuple[TaggedSignature, ...]
     """May be empty only for silent failures of which no stock log or metric tells."""
     references: Annotated[tuple[Reference, ...], Field(min_length=1)]
+    """At least one."""
     repro: Repro
+    """Required: no claim without a run."""
 
 
 class SymptomEntry(EntryBase):
     """A hub: what several causes look like, and how to tell them apart. It has no fix of its own."""
 
     kind: Literal["symptom"]
+    """A hub routes to causes."""
     routes: Annotated[tuple[Route, ...], Field(min_length=1)]
     """Decision table from evidence to entries, most telling first."""
     action: Action | None = None
+    """What to do now, whatever the cause turns out to be."""
 
 
 class NoiseEntry(EntryBase):
     """Looks alarming, is harmless."""
 
     kind: Literal["noise"]
+    """Noise looks alarming and is harmless."""
     harmless_unless: Text
     """The condition under which it is not noise after all."""
     signatures: Annotated[tuple[TaggedSignature, ...], Field(min_length=1)]
+    """At least one, of role `noise`."""
 
 
 AnyEntry = CauseEntry | SymptomEntry | NoiseEntry

@@ -29,6 +29,7 @@ class Pattern:
     pattern: str
     """Matched anywhere in a line whose prefixes (rank, time, colour) are still in place."""
     ignore_case: bool = False
+    """ASCII letters only."""
     at_least: int = 1
     """How many lines of one rank and attempt must match."""
     anchors: tuple[str, ...] = ()
@@ -47,7 +48,9 @@ class Within:
     __pydantic_config__ = STRICT
 
     lines: int | None = None
+    """In lines of the log."""
     seconds: float | None = None
+    """In seconds, where both lines carry a time of one clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,7 @@ class Ranks:
     __pydantic_config__ = STRICT
 
     quantifier: Literal["exactly_one", "all", "all_on_one_host", "at_least"]
+    """exactly_one, all, all_on_one_host, or at_least with `count`."""
     count: int | None = None
     """For `at_least`: how many ranks."""
 
@@ -72,10 +76,15 @@ class Comparison:
     __pydantic_config__ = STRICT
 
     left: str
+    """Name of a capture."""
     op: Literal["<", "<=", ">", ">=", "==", "!="]
+    """The comparison."""
     right: str | float
+    """Name of a capture, a text, or a number."""
     factor: float = 1.0
+    """Multiplies the right side."""
     type: Literal["number", "bytes", "seconds", "text"] = "number"
+    """How both sides are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,22 +94,30 @@ class LogSignature:
     __pydantic_config__ = STRICT
 
     kind: Literal["log"]
+    """A log signature looks at lines."""
     id: str
     """Unique within the entry, kebab-case."""
     role: Role
+    """What a match means; see the signature language."""
     all: tuple[Pattern, ...] = ()
+    """Every one must match a line."""
     any: tuple[Pattern, ...] = ()
+    """At least one must match a line."""
     none: tuple[Pattern, ...] = ()
     """Must not occur. Three-valued: on a truncated, folded or missing log it is unknown,
     and the signature then holds only with lowered confidence."""
     ordered: bool = False
     """`all` must match in the order given."""
     within: Within | None = None
+    """How close together the lines of `all` must be."""
     ranks: Ranks | None = None
+    """On how many ranks it must hold."""
     where: tuple[Comparison, ...] = ()
+    """Comparisons of what was captured."""
     not_evidence_of: tuple[str, ...] = ()
     """Slugs that a reader could wrongly conclude from this match."""
     note: str = ""
+    """For the reader of the entry."""
 
 
 Test = Literal[
@@ -119,6 +136,7 @@ class Predicate:
     """Names as frameworks print them, first present wins; `role:loss` means whatever
     series was inferred to play that role."""
     test: Test
+    """The name of a detector."""
     value: float | None = None
     """above, below, equals: the threshold or constant."""
     ln_of: int | None = None
@@ -142,22 +160,31 @@ class MetricSignature:
     __pydantic_config__ = STRICT
 
     kind: Literal["metric"]
+    """A metric signature looks at series of numbers."""
     id: str
+    """Unique within the entry, kebab-case."""
     role: Role
+    """What a match means; see the signature language."""
     all: tuple[Predicate, ...] = ()
+    """Every one must hold."""
     any: tuple[Predicate, ...] = ()
+    """At least one must hold."""
     none: tuple[Predicate, ...] = ()
+    """None may hold; unknown where the series is not printed."""
     ordered: bool = False
     """Each predicate of `all` must first hold no earlier (by step) than the one before."""
     warmup: int = 0
     """Records at the start of each series that are not looked at."""
     observed_in: Literal["stock_log", "extra_line", "probe"]
+    """stock_log: logs hold the series as they are. extra_line: one printed line is needed. probe: a probe is."""
     extra_line: str = ""
     """The one line of code to add when stock logs do not hold the series."""
     within_steps: int | None = None
     """On the broken run the signature fires within this many steps (proven by verify)."""
     not_evidence_of: tuple[str, ...] = ()
+    """Slugs that a reader could wrongly conclude from this match."""
     note: str = ""
+    """For the reader of the entry."""
 
 
 Signature = LogSignature | MetricSignature

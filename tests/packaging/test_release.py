@@ -98,6 +98,7 @@ def test_on_each_python_the_wheel_answers_like_the_checkout(minor: int, unpacked
 def test_the_version_is_said_once_and_the_changelog_has_it(root: Path) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
     assert re.search(rf"^## {re.escape(project['version'])}\b", (root / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert project["version"] == faultbook.__version__
     assert project["requires-python"] == ">=3.10" and project["license"] == "Apache-2.0"
 
 
