@@ -51,8 +51,7 @@ def new(argv: list[str]) -> int:
         _show(log)
     alike = log.alike if log is not None else tuple(similar(raws, title))
     near = [s for s in alike if s.share >= NEAR]
-    if near:
-        _say("reads alike: " + ", ".join(f"{s.slug} ({s.share:.0%})" for s in near))
+    _say("reads alike: " + (", ".join(f"{s.slug} ({s.share:.0%})" for s in near) or "no entry"))
     known = _known(log, raws) if not args.anyway and args.kind in (None, "cause") else None
     if known is not None:
         _say(f"this log is explained by `{known}` already: complete that entry, or say --anyway if this is another failure")

@@ -66,7 +66,9 @@ def _todos(value: Any, loc: Loc) -> Iterator[Found]:
         for index, inner in enumerate(value):
             yield from _todos(inner, (*loc, index))
     elif isinstance(value, str) and re.search(r"\bTODO\b", value):
-        yield (loc, "TODO is still to be filled in", "todo", "")
+        name = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc).lstrip(".")
+        said = value.partition("TODO")[2].strip(" :")
+        yield (loc, f"`{name}`: TODO is still to be filled in", "todo", said[:80])
 
 
 def _repro(entry: dict[str, Any]) -> Iterator[Found]:
