@@ -105,7 +105,7 @@ def _type(field: Json) -> str:
     if "$ref" in field:
         name = str(field["$ref"]).rpartition("/")[2]
         if name.startswith("taxonomy."):
-            return "[word](#vocabularies)"
+            return f"[one of {name.removeprefix('taxonomy.')}](#vocabularies)"
         return f"[{name}](#{name.lower()})"
     if "anyOf" in field or "oneOf" in field:
         options = [_type(option) for option in field.get("anyOf") or field["oneOf"] if option.get("type") != "null"]

@@ -49,6 +49,7 @@ class Catalog:
     """Entries by slug, and their signatures."""
 
     digest: str
+    """SHA-256 (hex) of the knowledge it was compiled from."""
     entries: Mapping[str, Entry]
     """Slug → what a diagnosis says about it (no prose beyond quick answer, action and fix)."""
     rows: Sequence[Mapping[str, Any]]
@@ -58,6 +59,7 @@ class Catalog:
 
     @cached_property
     def signatures(self) -> tuple[EntrySignature, ...]:
+        """All signatures, in the order of their entries."""
         return self.those(lambda row: True)
 
     def those(self, wanted: Callable[[Mapping[str, Any]], bool]) -> tuple[EntrySignature, ...]:
@@ -93,6 +95,7 @@ class Catalog:
         return self._names.get(_normal(name))
 
     def get(self, name: str) -> Entry | None:
+        """The brief of an entry by slug or alias; None for an unknown name."""
         slug = self.resolve(name)
         return self.entries[slug] if slug is not None else None
 
@@ -116,6 +119,9 @@ class Catalog:
         return self._full
 
     def full_entry(self, name: str) -> Entry | None:
+        """Everything about an entry by slug or alias; None for an unknown name.
+
+        Raises CatalogError when catalog.json, which is read on first use, is missing or broken."""
         slug = self.resolve(name)
         return self._full.get(slug) if slug is not None else None
 
@@ -154,7 +160,9 @@ class Catalog:
 
 def load_catalog(path: str | os.PathLike[str] | None = None) -> Catalog:
     """The catalogue at `path` (a folder, or its signatures.json), else at $FAULTBOOK_CATALOGUE,
-    else the package's own, made anew first where a checkout's kb/ has changed."""
+    else the package's own, made anew first where a checkout's kb/ has changed.
+
+    Raises CatalogError, whose message is one line, when there is none or it is broken."""
     given = os.fspath(path) if path is not None else os.environ.get(ENVIRONMENT) or None
     folder = given if given is not None else _own()
     file = folder if folder.endswith(".json") else os.path.join(folder, "signatures.json")

@@ -152,9 +152,13 @@ class Evidence:
     """One line that supports a finding."""
 
     file: str
+    """Name of the input as given; `incident` for what the comparison of ranks shows."""
     line: int
+    """1-based physical line."""
     rank: int | None
+    """Global rank, where it is known."""
     text: str
+    """The line, masked, without its end, cut where it is long."""
     signature: str
     """`slug#signature-id`, or the engine's own rule when empty."""
 
@@ -164,10 +168,15 @@ class Initiating:
     """Who started it, and how we know."""
 
     scope: Literal["rank", "node", "all", "outside", "unknown"]
+    """all: every rank by itself. outside: not a rank of the job (a user, the scheduler, the store)."""
     rank: int | None
+    """Global rank, for scope `rank`."""
     node: str | None
+    """Host name as printed, where it is known."""
     basis: str
+    """The observation that decided, in words."""
     confidence: Literal["strong", "medium", "weak", "none"]
+    """none: unknown, and `basis` says what would decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,17 +184,24 @@ class Finding:
     """One entry of the encyclopedia found in the logs."""
 
     entry: str
+    """Slug."""
     title: str
     role: Literal["primary", "contributing", "collateral"]
+    """primary: the initiating cause, not the loudest line. collateral: a consequence."""
     confidence: float
     """0..1, calibrated (`score` prints the reliability table)."""
     rank: int | None
+    """Global rank on which it was found, where it is known."""
     evidence: tuple[Evidence, ...]
+    """The lines that show it."""
     action: Mapping[str, str]
     """{"do": …, "when": …}"""
     fix: str
+    """Summary of the fix; empty for entries that have none."""
     verify: str
+    """command → what is seen when the fix works; empty where the entry has none."""
     url: str
+    """The entry's page."""
 
 
 Verdict = Literal["diagnosed", "unrecognised", "inconclusive", "stopped", "healthy"]
@@ -197,10 +213,14 @@ class Diagnosis:
     """The answer. `to_dict()` is the `--json` output and the contract others build on."""
 
     verdict: Verdict
+    """diagnosed: something failed and an entry names it. unrecognised: something failed, no entry does. inconclusive: the log
+    ends, or is cut, without completion. stopped: ended from outside. healthy: completion or recent progress was seen."""
     summary: str
     """One sentence for a person."""
     diagnoses: tuple[Finding, ...] = ()
+    """Primary first, then contributing and collateral ones."""
     initiating: Initiating | None = None
+    """None where nothing failed."""
     collateral: tuple[Mapping[str, Any], ...] = ()
     """Folded storms: {"what", "count", "ranks", "first": {...}, "last": {...}}."""
     leads: tuple[Mapping[str, Any], ...] = ()
@@ -208,10 +228,12 @@ class Diagnosis:
     first_abnormal: Mapping[str, Any] | None = None
     """{"file", "line", "rank", "text"}"""
     not_examined: tuple[str, ...] = ()
+    """Inputs and parts of inputs that were not read, each with its reason."""
     timeline: tuple[Mapping[str, Any], ...] = ()
     """{"rank", "time", "file", "line", "what"} in order, for people."""
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain dicts, lists, strings and numbers, as `schema/diagnosis.schema.json` describes; nothing is left out."""
         return {"schema": SCHEMA, **_plain(self)}
 
     @property
