@@ -69,7 +69,7 @@ def _run(folders: list[Path], options: argparse.Namespace) -> list[Result]:
     if not folders:
         return []
 
-    def work() -> list[Result]:
+    def work(keep: Path | None) -> list[Result]:
         with _progress(len(folders), quiet=options.json) as (notice, done):
             return verify_all(
                 folders,
@@ -77,12 +77,12 @@ def _run(folders: list[Path], options: argparse.Namespace) -> list[Result]:
                 jobs=options.jobs,
                 repeat=options.repeat,
                 with_mutants=options.mutate,
-                keep=options.keep,
+                keep=keep,
                 notice=notice,
                 done=done,
             )
 
-    return held(work, trust=options.trust, reads=folders, writes=options.keep)
+    return held(work, trust=options.trust, reads=folders, keep=options.keep.resolve() if options.keep else None)
 
 
 def _review(kb: Path, changes: Changes, results: list[Result], proofs: Path) -> Review:

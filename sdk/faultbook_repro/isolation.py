@@ -55,23 +55,26 @@ class Refused(RunnerError):
         )
 
 
-def held(work: Callable[[], T], *, trust: bool = False, reads: Iterable[Path] = (), writes: Path | None = None) -> T:
+def held(
+    work: Callable[[Path | None], T], *, trust: bool = False, reads: Iterable[Path] = (), keep: Path | None = None
+) -> T:
     """Runs `work`, which runs reproductions, as an unprivileged user on a machine that can isolate them.
 
-    `reads` are folders that it needs beside the interpreter's own, `writes` is one that is handed over to it. What it
-    returns or raises must survive pickling. Raises `Refused` before anything is run; with `trust` it just calls `work`.
+    `reads` are folders that it needs beside the interpreter's own. It is given the folder to leave files in, all of which
+    are in `keep` afterwards. What it returns or raises must survive pickling. Raises `Refused` before anything is run;
+    with `trust` it just calls `work`.
     """
     if trust:
-        return work()
+        return work(keep)
     if sys.platform == "linux" and os.geteuid() == 0:
-        return _as_nobody(lambda: _checked(work), [*reads, *([writes] if writes else [])], writes)
-    return _checked(work)
+        return _as_nobody(work, list(reads), keep)
+    return _checked(work, keep)
 
 
-def _checked(work: Callable[[], T]) -> T:
+def _checked(work: Callable[[Path | None], T], keep: Path | None) -> T:
     if reason := lacking():
         raise Refused(reason)
-    return work()
+    return work(keep)
 
 
 def lacking() -> str | None:
@@ -97,11 +100,21 @@ def lacking() -> str | None:
     return next((f"{name}: {said[name]}" for name, word in _COMPLETE.items() if not said[name].startswith(word)), None)
 
 
-def _as_nobody(work: Callable[[], T], reads: list[Path], writes: Path | None) -> T:
-    """Calls `work` in a child that has given up root; there is one thread, so forking is safe."""
-    if writes is not None:
-        writes.mkdir(parents=True, exist_ok=True)
-        os.chown(writes, *_nobody())
+def _as_nobody(work: Callable[[Path | None], T], reads: list[Path], keep: Path | None) -> T:
+    """Calls `work` in a child that has given up root, and fetches what it left."""
+    if keep is None:
+        return _in_child(lambda: _checked(work, None), reads)
+    place = Path(tempfile.mkdtemp(prefix="faultbook-keep-")).resolve()
+    os.chown(place, *_nobody())
+    try:
+        return _in_child(lambda: _checked(work, place), [*reads, place])
+    finally:
+        shutil.copytree(place, keep, symlinks=True, dirs_exist_ok=True)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _in_child(work: Callable[[], T], reads: list[Path]) -> T:
+    """There is one thread, so forking is safe."""
     answer_from, answer_to = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()

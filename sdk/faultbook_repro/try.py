@@ -7,9 +7,12 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
+from .core.records import Outcome
 from .core.runner import Runner, RunnerError, Skipped
-from .core.spec import SpecError, load_spec
+from .core.spec import Spec, SpecError, load_spec
+from .isolation import held
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -25,6 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--world-size", type=int, help="overrides the entry's; so does --flight-recorder")
     parser.add_argument("--collective-timeout", type=float, dest="collective_timeout_s")
     parser.add_argument("--flight-recorder", action="store_true", default=None)
+    parser.add_argument("--trust", action="store_true", help="also where it cannot be isolated, and as yourself")
     options = parser.parse_args(argv)
     overrides = {
         name: value
@@ -33,18 +37,12 @@ def main(argv: list[str] | None = None) -> int:
     }
     try:
         spec = dataclasses.replace(load_spec(options.target), **overrides)
-        with Runner() as runner:
-            outcome = runner.run(
-                spec,
-                fixed=options.fixed,
-                device=options.device,
-                variant=options.variant,
-                guilty=options.guilty,
-                seed=options.seed,
-                keep=options.keep,
-            )
-            objection = runner.check(spec, outcome)
-            about = runner.about(spec.preload)
+        outcome, objection, about = held(
+            lambda keep: _run(spec, options, keep),
+            trust=options.trust,
+            reads=[spec.path.parent.resolve()],
+            keep=options.keep.resolve() if options.keep else None,
+        )
     except (RunnerError, SpecError, Skipped) as error:
         print(f"faultbook: {error}", file=sys.stderr)
         return 2
@@ -63,6 +61,20 @@ def main(argv: list[str] | None = None) -> int:
         f"sandbox: {about['sandbox']}; {about['threads']} thread(s), imports {about['import_seconds']:.1f} s"
     )
     return 0
+
+
+def _run(spec: Spec, options: argparse.Namespace, keep: Path | None) -> tuple[Outcome, str | None, dict[str, Any]]:
+    with Runner() as runner:
+        outcome = runner.run(
+            spec,
+            fixed=options.fixed,
+            device=options.device,
+            variant=options.variant,
+            guilty=options.guilty,
+            seed=options.seed,
+            keep=keep,
+        )
+        return outcome, runner.check(spec, outcome), runner.about(spec.preload)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def possible() -> None:
 
 
 def test_with_trust_it_is_a_plain_call() -> None:
-    assert held(os.getpid, trust=True) == os.getpid()
+    assert held(lambda keep: (os.getpid(), keep), trust=True, keep=Path("x")) == (os.getpid(), Path("x"))
 
 
 @needs_torch
@@ -70,7 +70,9 @@ def test_root_gives_up_its_rights_for_good(tmp_path: Path) -> None:
     secret.write_text("s3cret")
     secret.chmod(0o600)
 
-    def look() -> dict[str, object]:
+    def look(keep: Path | None) -> dict[str, object]:
+        assert keep is not None
+        (keep / "left").write_text("behind")
         seen: dict[str, object] = {"ids": {*os.getresuid(), *os.getresgid()}, "groups": os.getgroups()}
         seen["readable"] = os.access(secret, os.R_OK)
         try:
@@ -81,24 +83,25 @@ def test_root_gives_up_its_rights_for_good(tmp_path: Path) -> None:
         seen["home"] = sorted(os.listdir(Path.home())) if os.access(Path.home(), os.R_OK) else []
         return seen
 
-    seen = held(look)
+    seen = held(look, keep=tmp_path / "kept")
     assert 0 not in seen["ids"] and seen["groups"] == []  # type: ignore[operator]
     assert seen["readable"] is False and seen["back"] is False
     assert not {".ssh", ".bash_history", ".config"} & set(seen["home"])  # type: ignore[call-overload]
     assert os.geteuid() == 0, "the caller still has its own"
+    assert (tmp_path / "kept" / "left").read_text() == "behind" and (tmp_path / "kept").stat().st_uid == 0
 
 
 @root
 def test_errors_come_back_as_they_are() -> None:
     possible()
 
-    def fail() -> None:
+    def fail(keep: Path | None) -> None:
         raise SpecError("no such entry")
 
     with pytest.raises(SpecError, match="no such entry"):
         held(fail)
     with pytest.raises(Refused):
-        held(lambda: (_ for _ in ()).throw(Refused("x")))
+        held(lambda keep: (_ for _ in ()).throw(Refused("x")))
 
 
 def test_only_what_is_needed_of_a_closed_folder_is_shown() -> None:
