@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .metric_forms import Record
-from .metric_names import Name
+from .metric_names import Name, fold
 from .model import Series
 from .values import dataclass
 
@@ -118,10 +118,12 @@ class Collector:
 
     def __init__(self, source: int) -> None:
         self.source = source
+        self.episodes = 0
         self.data: dict[tuple[str, int | None, int], tuple[Name, list[float | None], list[float], list[int]]] = {}
 
     def add(self, record: Record, rank: int | None, attempt: int, step: float | None, line: int) -> None:
         data, redraw = self.data, record.bar
+        self.episodes += record.kind == "episode"
         for name, value in record.pairs:
             key = (name.text, rank, attempt)
             entry = data.get(key)
@@ -139,6 +141,8 @@ class Collector:
 
     def finish(self) -> list[Series]:
         result = []
+        # The loss of a policy follows its rewards: its course has no good direction, only its being finite counts.
+        rewarded = self.episodes >= 3 or any(len(v) >= 3 and _is_reward(n) for n, _, v, _ in self.data.values())
         shared: dict[int, int] = {}
         for _, _, _, lines in self.data.values():
             if len(lines) == 1:
@@ -150,7 +154,7 @@ class Collector:
             result.append(
                 Series(
                     name=text,
-                    role=name.role,
+                    role="policy_loss" if rewarded and name.role == "loss" else name.role,
                     source=self.source,
                     rank=rank,
                     attempt=attempt,
@@ -160,6 +164,14 @@ class Collector:
                 )
             )
         return result
+
+
+_REWARDS = frozenset({"reward", "return", "returns", "rew"})
+
+
+def _is_reward(name: Name) -> bool:
+    """A return of episodes; `rewards/chosen` of preference training is none."""
+    return name.role == "reward" and not name.text.startswith("rewards/") and not _REWARDS.isdisjoint(fold(name.text).split("_"))
 
 
 def _axis(steps: Sequence[float | None]) -> tuple[float, ...]:

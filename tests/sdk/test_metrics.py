@@ -310,3 +310,17 @@ def test_a_line_that_begins_with_the_phase_is_of_that_phase() -> None:
     assert [len(s.values) for s in series if s.role == "eval_loss"] == [25]
     (line,) = read_series([(1, "Test Loss: 0.5 Train Loss: 0.4")][:1])[:1]
     assert (line.role, line.values) == ("eval_loss", (0.5,))
+
+
+POLICIES = ["Episode {i}/90 | Loss: {x}", "step={i} return=-97.3 loss={x} entropy=1.9", "update {i}: reward 3.1 loss {x}"]
+
+
+@pytest.mark.parametrize("head", POLICIES)
+def test_a_policys_loss_has_no_direction(head: str) -> None:
+    series = read_series([(i, head.format(i=i, x=1.5 + i)) for i in range(1, 20)])
+    assert {s.role for s in series if "oss" in s.name} == {"policy_loss"}
+
+
+def test_preference_training_has_a_loss() -> None:
+    series = read_series([(i, f"{{'loss': 0.{693 - i}, 'rewards/chosen': 0.1, 'step': {i}}}") for i in range(1, 20)])
+    assert {s.role for s in series if s.name == "loss"} == {"loss"}
