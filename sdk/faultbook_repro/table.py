@@ -127,6 +127,9 @@ def _silent(result: Result) -> Iterator[str]:
     if not any(p.criterion == "signature" for p in result.problems):
         return
     logs = [pair.broken.outcome.log for pair in result.pairs]
+    claimed = {s.id for s in result.claimed}
+    for name in sorted({name for p in result.pairs for name, f in p.broken.fired.items() if f.fired} - claimed):
+        yield f"{name}: fires, but does not count: `recorded` or `source` says that no run here prints it; remove that"
     for signature in result.claimed:
         if not isinstance(signature, LogSignature) or any(f.fired for f in _firings_of(signature, result)):
             continue
