@@ -32,7 +32,9 @@ ARGS = [
 ]
 
 
-def build_site(root: Path, folder: Path, data: dict[str, Any] | None, *, stub: bool = False, cache: str = "") -> tuple[Path, str]:
+def build_site(
+    root: Path, folder: Path, data: dict[str, Any] | None, *, stub: bool = False, cache: str = "", repo: str = ""
+) -> tuple[Path, str]:
     """Builds the project's own mkdocs.yml over the given entries (None: over kb/); returns the site and what was printed."""
     compiled = folder / "catalogue"
     compiled.mkdir(parents=True, exist_ok=True)
@@ -59,7 +61,7 @@ def build_site(root: Path, folder: Path, data: dict[str, Any] | None, *, stub: b
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": os.pathsep.join(path)},
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": os.pathsep.join(path), "FAULTBOOK_REPO_URL": repo},
     )
     assert done.returncode == 0, done.stderr
     return folder / "site", done.stderr
@@ -78,7 +80,7 @@ def built(root: Path, tmp_path_factory: pytest.TempPathFactory, needs_mkdocs: No
         sample_entries.hub(),
         sample_entries.noise(),
     )
-    return build_site(root, tmp_path_factory.mktemp("site"), data, stub=True)
+    return build_site(root, tmp_path_factory.mktemp("site"), data, stub=True, repo="https://github.com/faultbook/faultbook")
 
 
 @pytest.fixture(scope="session")
@@ -139,3 +141,30 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
         yield browser
         browser.close()
+
+
+def open_page(chromium: Any, address: str, width: int = 1280, scheme: str = "light", **options: Any) -> Any:
+    context = chromium.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme, **options)
+    page = context.new_page()
+    page.problems = []
+    page.requested = []
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.on("console", lambda m: page.problems.append(m.text) if m.type == "error" else None)
+    page.on("request", lambda request: page.requested.append(request.url))
+    page.goto(address)
+    return page
+
+
+@pytest.fixture(scope="session")
+def axe(root: Path) -> str:
+    path = root / "node_modules" / "axe-core" / "axe.min.js"
+    if not path.is_file():
+        pytest.skip("npm ci was not run")
+    return path.read_text(encoding="utf-8")
+
+
+def violations(page: Any, axe: str, within: str = "html") -> list[str]:
+    if not page.evaluate("typeof axe !== 'undefined'"):
+        page.evaluate(axe + "\n;0")
+    found = page.evaluate("within => axe.run(within, {resultTypes: ['violations']})", within)
+    return [f"{v['id']}: {n['html'][:160]}" for v in found["violations"] for n in v["nodes"]]

@@ -45,7 +45,10 @@ def diagnose(*paths, text=None, share=False):
         raise ValueError("bad input: boom")
     base = {**BASE, "summary": ("masked " if share else "") + f"{len(whole)} characters in {len(paths) or 1}"}
     if "temperature nan" in whole:
-        return Answer(base, verdict="diagnosed", diagnoses=[FOUND], initiating=WHO, collateral=[STORM])
+        seen = [{**line, "text": "masked"} for line in FOUND["evidence"]] if share else FOUND["evidence"]
+        return Answer(base, verdict="diagnosed", diagnoses=[{**FOUND, "evidence": seen}], initiating=WHO, collateral=[STORM])
+    if "another entry" in whole:
+        return Answer(base, verdict="diagnosed", diagnoses=[{**FOUND, "entry": "representation-collapse"}])
     if "fine" in whole:
         return Answer(base, verdict="healthy")
     return Answer(

@@ -9,12 +9,14 @@
   };
   const ORDER = { severity: ["critical", "high", "medium", "low"] };
   const list = document.querySelector(".fb-rows");
-  const count = document.querySelector(".fb-browse__count");
+  const say = document.querySelector(".fb-browse__count");
+  const AT_ONCE = 30;
   const rows = [...list.children].map((element, index) => ({
     element, index, facets: JSON.parse(element.dataset.f),
     text: (element.textContent + " " + element.dataset.more).toLowerCase(),
     title: element.querySelector(".fb-row__title").textContent,
   }));
+  let ordered = rows;
   const chosen = {};
   let words = "";
   let sort = "severity";
@@ -35,9 +37,9 @@
     history.replaceState(null, "", query ? "?" + query : location.pathname);
   }
 
-  const passes = (row, except) => Object.keys(NAMES).every((name) =>
-    name === except || !chosen[name].size || (row.facets[name] || []).some((v) => chosen[name].has(v)));
-  const found = (row) => words.toLowerCase().split(/\s+/).every((w) => !w || row.text.includes(w));
+  const names = Object.keys(NAMES);
+  // The facets that keep a row out: none means that it is shown, a single one that it counts for the values of that facet.
+  const against = (row) => names.filter((name) => chosen[name].size && !(row.facets[name] || []).some((v) => chosen[name].has(v)));
 
   const boxes = {}; // facet → value → {input, number}
   function build() {
@@ -51,7 +53,7 @@
     const order = document.createElement("select");
     order.setAttribute("aria-label", "Sort by");
     for (const [value, label] of [["severity", "Most severe first"], ["title", "By title"]]) order.add(new Option(label, value));
-    order.addEventListener("change", () => { sort = order.value; update(); });
+    order.addEventListener("change", () => { sort = order.value; arrange(); update(); });
     const more = document.createElement("details"); // folded away on a phone
     const summary = document.createElement("summary");
     summary.textContent = "Filters";
@@ -88,38 +90,53 @@
     }
     form.addEventListener("submit", (event) => event.preventDefault());
     form.hidden = false;
+    form.parentElement.classList.add("fb-browse--live");
     return { search, order };
   }
 
+  function arrange() {
+    ordered = [...rows].sort((a, b) => (sort === "title" ? a.title.localeCompare(b.title) : a.index - b.index));
+    list.append(...ordered.map((r) => r.element));
+  }
+
+  // A screenful at once, the rest while the reader looks at it: laying out a thousand rows takes a second.
+  let pending = 0;
+  function reveal(elements) {
+    for (const element of elements.splice(0, AT_ONCE)) element.hidden = false;
+    if (elements.length) pending = requestAnimationFrame(() => reveal(elements));
+  }
+
   function update(push = true) {
-    const matching = rows.filter(found);
+    const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+    const numbers = Object.fromEntries(names.map((name) => [name, {}]));
+    const count = (row, name) => { for (const v of row.facets[name] || []) numbers[name][v] = (numbers[name][v] || 0) + 1; };
+    const appearing = [];
     let shown = 0;
-    for (const row of rows) {
-      row.element.hidden = !(passes(row) && found(row));
-      if (!row.element.hidden) shown++;
+    for (const row of ordered) {
+      const out = wanted.every((w) => row.text.includes(w)) ? against(row) : null;
+      const hidden = out === null || out.length > 0;
+      if (hidden && !row.element.hidden) row.element.hidden = true;
+      else if (!hidden && row.element.hidden) appearing.push(row.element);
+      if (!hidden) { shown++; for (const name of names) count(row, name); } else if (out && out.length === 1) count(row, out[0]);
     }
     for (const name in boxes) {
-      const numbers = {};
-      for (const row of matching) if (passes(row, name)) for (const v of row.facets[name] || []) numbers[v] = (numbers[v] || 0) + 1;
       for (const [value, { input, number }] of Object.entries(boxes[name])) {
-        number.textContent = numbers[value] || 0;
+        number.textContent = numbers[name][value] || 0;
         input.checked = chosen[name].has(value);
-        input.disabled = !numbers[value] && !input.checked;
+        input.disabled = !numbers[name][value] && !input.checked;
+        input.parentElement.classList.toggle("fb-facet--none", input.disabled);
       }
     }
-    const order = [...rows].sort((a, b) => (sort === "title" ? a.title.localeCompare(b.title) : a.index - b.index));
-    if (list.firstElementChild !== order[0].element || sort !== update.sorted) {
-      list.append(...order.map((r) => r.element));
-      update.sorted = sort;
-    }
-    count.textContent = shown === rows.length ? `${rows.length} failures` : `${shown} of ${rows.length} failures`;
+    cancelAnimationFrame(pending);
+    reveal(appearing);
+    say.textContent = shown === rows.length ? `${rows.length} failures` : `${shown} of ${rows.length} failures`;
     if (push) write();
   }
 
   if (!rows.length) return;
   read();
   const { search, order } = build();
-  const show = () => { search.value = words; order.value = sort; update(false); };
+  const show = () => { search.value = words; order.value = sort; if (sort !== "severity" || ordered !== rows) arrange(); update(false); };
   show();
   addEventListener("popstate", () => { read(); show(); });
 })();
