@@ -142,6 +142,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--hang-after", type=float, metavar="SECONDS", help="silence after which evidence is saved and reported")
     run.add_argument("--stop-on-hang", action="store_true", help="then also end the job (default: leave it alone)")
     run.add_argument("--out", metavar="DIR", help="incident bundle (default: faultbook-run-<time>)")
+    run.add_argument("--logs", action="append", default=[], metavar="DIR",
+                     help="folder into which the ranks write their logs (torchrun's --log-dir is found by itself)")  # fmt: skip
+    run.add_argument("--rank-logs", action="store_true",
+                     help="have torchrun keep a log per rank in the bundle; its lines then carry the local rank")  # fmt: skip
     run.add_argument("--no-hook", action="store_true", help="put nothing on the ranks' PYTHONPATH")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD …")
     run.set_defaults(run=_run)
@@ -253,6 +257,8 @@ def _run(args: argparse.Namespace) -> int:
             hang_after=args.hang_after,
             stop_on_hang=args.stop_on_hang,
             hook=not args.no_hook,
+            logs=args.logs,
+            rank_logs=args.rank_logs,
             say=say,
             report=lambda diagnosis: render.print_text(diagnosis, sys.stderr),
         )

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from faultbook.launch import log_folders
+
 FAULTBOOK = [sys.executable, "-m", "faultbook.cli"]
 
 
@@ -104,3 +106,70 @@ def test_the_hook_keeps_the_jobs_own_sitecustomize(tmp_path: Path):
     (tmp_path / "site" / "sitecustomize.py").write_text("import builtins; builtins.from_site = 'mine'\n")
     done = faultbook_run(tmp_path, code="print(from_site)", PYTHONPATH=str(tmp_path / "site"))
     assert done.stdout == "mine\n"
+
+
+def test_a_flood_of_lines_is_mirrored_whole_and_its_last_line_needs_no_end(tmp_path: Path):
+    code = "import sys\nfor i in range(100_000): print(f'step={i} loss=0.5')\nprint('no line end', end='', flush=True)"
+    started = time.monotonic()
+    done = faultbook_run(tmp_path, code=code)
+    assert done.returncode == 0 and time.monotonic() - started < 50
+    assert done.stdout.count("\n") == 100_000 and done.stdout.endswith("loss=0.5\nno line end")
+    for name in ("stdout.log", "output.log"):
+        assert (tmp_path / "bundle" / "logs" / name).read_text().endswith("loss=0.5\nno line end")
+
+
+def test_a_reader_that_leaves_does_not_end_the_job(tmp_path: Path):
+    script = tmp_path / "job.py"
+    script.write_text("import sys\nfor i in range(20_000): print(f'step={i} loss=0.5')\nsys.exit(7)")
+    command = [*FAULTBOOK, "run", "--out", str(tmp_path / "bundle"), "--", sys.executable, str(script)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert b"internal error" not in process.stderr.read()
+    assert process.wait(timeout=30) == 7
+    assert (tmp_path / "bundle" / "logs" / "stdout.log").read_text().endswith("step=19999 loss=0.5\n")
+
+
+def test_a_process_that_outlives_its_launcher_delays_nothing(tmp_path: Path):
+    started = time.monotonic()
+    code = "import subprocess, sys\nsubprocess.Popen(['sleep', '30'])\nprint('left'); sys.exit(4)"
+    done = faultbook_run(tmp_path, code=code)
+    assert (done.returncode, done.stdout) == (4, "left\n")
+    assert time.monotonic() - started < 25
+
+
+def test_an_interrupt_reaches_the_job_and_is_not_called_a_failure(tmp_path: Path):
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import signal, sys, time\nsignal.signal(signal.SIGINT, lambda *a: (print('saving', flush=True), sys.exit(5)))\n"
+        "print('step=1 loss=0.5', flush=True)\ntime.sleep(30)\n"
+    )
+    command = [*FAULTBOOK, "run", "--out", str(tmp_path / "bundle"), "--", sys.executable, str(script)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (out, process.returncode) == ("saving\n", 5)
+    assert "ended after SIGINT, which was sent to it" in err and "INCONCLUSIVE" not in err
+    assert json.loads((tmp_path / "bundle" / "run.json").read_text())["signals"] == ["SIGINT"]
+
+
+def test_logs_that_ranks_write_into_files_count_as_output_and_as_evidence(tmp_path: Path):
+    """Nothing is printed for longer than --hang-after, but a file grows; it then holds what broke."""
+    (tmp_path / "logs").mkdir()
+    code = (
+        "import sys, time\nfor step in range(8):\n    time.sleep(0.4)\n"
+        f"    print(f'step={{step}} loss=0.5', file=open({str(tmp_path / 'logs' / 'rank_0.log')!r}, 'a'))\n"
+        f"print('Traceback (most recent call last):\\nKeyError: 7', file=open({str(tmp_path / 'logs' / 'rank_0.log')!r}, 'a'))\n"
+        "sys.exit(1)"
+    )
+    done = faultbook_run(tmp_path, "--hang-after", "2", "--logs", str(tmp_path / "logs"), code=code)
+    assert done.returncode == 1 and "no output for" not in done.stderr and "KeyError: 7" in done.stderr
+    assert (tmp_path / "bundle" / "ranks" / "rank_0.log").exists()
+
+
+def test_where_torchrun_puts_its_logs_is_read_from_the_command():
+    assert log_folders(["torchrun", "--log-dir", "a", "--log_dir=b/c", "train.py", "--log-dir"]) == ["a", "b/c"]
+    assert log_folders(["srun", "python", "train.py"]) == []
