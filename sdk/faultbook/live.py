@@ -13,6 +13,7 @@ from .catalog import Catalog, load_catalog
 from .diagnosis import diagnose
 from .model import Diagnosis, Series
 from .signatures import MetricSignature
+from .sources import SourceError
 from .values import dataclass, replace
 
 BUSY_SHARE = 0.2
@@ -29,37 +30,72 @@ def watch(
 ) -> Iterator[Diagnosis]:
     """Yields a diagnosis whenever there is a finding (or a verdict of failure) that was not reported before.
 
-    Files may grow, be rotated or replaced, and appear later in a watched folder; a last line without line end
-    is looked at like any other, because the last line of a hung job has none. `idle`: end after so many
-    seconds without new bytes (never, by default).
+    Files may grow, be rotated (renamed, or copied and truncated), and appear later, the paths themselves included; a last
+    line without line end is looked at like any other, because the last line of a hung job has none. What was reported
+    is reported again only if it is found in what a file holds anew. `idle`: end after so many seconds without new bytes
+    (never, by default).
     """
     catalog = load_catalog()
-    reported: set[tuple[str, int | None]] = set()
-    before: dict[str, tuple[int, int, int]] = {}
+    reported: dict[tuple[str, int | None], set[str]] = {}
+    before: dict[str, _Seen] = {}
     changed_at = clock()
     while True:
         now = _state(paths)
+        spent = 0.0
         if now != before:
+            _forget(reported, _begun_anew(before, now))
             before, changed_at = now, clock()
-            started = clock()
-            answer = diagnose(*paths, catalog=catalog)
-            spent = clock() - started
-            news = [f for f in answer.diagnoses if (f.entry, f.rank) not in reported]
-            failed = answer.verdict in ("unrecognised", "stopped") and (answer.verdict, None) not in reported
-            if (news and answer.verdict == "diagnosed") or failed:
-                reported |= {(f.entry, f.rank) for f in answer.diagnoses}
-                reported.add((answer.verdict, None))
-                yield replace(answer, diagnoses=tuple(news) or answer.diagnoses)
-        else:
-            spent = 0.0
+            answer = _look(paths, now, catalog)
+            spent = clock() - changed_at
+            if answer is not None:
+                news = [f for f in answer.diagnoses if (f.entry, f.rank) not in reported]
+                failed = answer.verdict in ("unrecognised", "stopped") and (answer.verdict, None) not in reported
+                if (news and answer.verdict == "diagnosed") or failed:
+                    for finding in answer.diagnoses:
+                        reported[finding.entry, finding.rank] = {e.file for e in finding.evidence}
+                    where = answer.first_abnormal["file"] if answer.first_abnormal else ""
+                    reported[answer.verdict, None] = {where} - {""}
+                    yield replace(answer, diagnoses=tuple(news) or answer.diagnoses)
         if idle is not None and clock() - changed_at >= idle:
             return
         sleep(max(every, spent / BUSY_SHARE))
 
 
-def _state(paths: Sequence[str | os.PathLike[str]]) -> dict[str, tuple[int, int, int]]:
-    """Path → (inode, size, mtime): a rotated file has another inode, a truncated one another size."""
-    found: dict[str, tuple[int, int, int]] = {}
+_Seen = tuple[tuple[int, int], int, int]
+"""((device, inode), size, mtime): a rotated file has another inode, a truncated one a smaller size."""
+
+
+def _look(paths: Sequence[str | os.PathLike[str]], now: dict[str, _Seen], catalog: Catalog) -> Diagnosis | None:
+    """None while there is nothing to read yet: no such file, or none in the folder that is a log."""
+    there = [p for p in paths if os.fspath(p) in now or os.path.isdir(p)]
+    try:
+        return diagnose(*there, catalog=catalog) if there else None
+    except SourceError:  # it may become one, and a file may go between two looks
+        return None
+
+
+def _begun_anew(before: dict[str, _Seen], now: dict[str, _Seen]) -> set[str]:
+    """Files whose former content is out of sight: truncated, or replaced while the old one is nowhere among the watched."""
+    still = {key for key, _, _ in now.values()}
+    found = set()
+    for path, (key, size, _) in before.items():
+        seen = now.get(path)
+        truncated = seen is not None and seen[0] == key and seen[1] < size
+        if truncated or ((seen is None or seen[0] != key) and key not in still):
+            found.add(path)
+    return found
+
+
+def _forget(reported: dict[tuple[str, int | None], set[str]], anew: set[str]) -> None:
+    """Findings all of whose evidence stood in such files may be reported again; evidence names files as they were given,
+    or as they are called within a folder."""
+    for key, files in list(reported.items()):
+        if files and all(any(path == f or path.endswith(os.sep + f) for path in anew) for f in files):
+            del reported[key]
+
+
+def _state(paths: Sequence[str | os.PathLike[str]]) -> dict[str, _Seen]:
+    found: dict[str, _Seen] = {}
     for path in paths:
         path = os.fspath(path)
         names = [path]
@@ -70,7 +106,7 @@ def _state(paths: Sequence[str | os.PathLike[str]]) -> dict[str, tuple[int, int,
                 seen = os.stat(name)
             except OSError:
                 continue
-            found[name] = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
+            found[name] = ((seen.st_dev, seen.st_ino), seen.st_size, seen.st_mtime_ns)
     return found
 
 
