@@ -373,6 +373,19 @@ def _estimator(text: str) -> Record | None:
     return Record([(Name("global_step/sec", "metric", "throughput"), value)]) if value is not None else None
 
 
+_MEMORY = lazy.regex(rf"Memory info of \S{{1,40}} \S{{1,80}}: current: ({NUMBER}), peak: ({NUMBER})")
+
+
+def _memory(text: str) -> Record | None:
+    """`Memory info of GPU /physical_device:GPU:0: current: 0.18, peak: 2.55`: names that mean nothing by themselves."""
+    match = _MEMORY.search(text)
+    if match is None:
+        return None
+    values = zip(("current memory", "peak memory"), match.groups(), strict=True)
+    found = [(Name(name, "metric", "memory"), number(digits)) for name, digits in values]
+    return Record(pairs=[(name, value) for name, value in found if value is not None])
+
+
 SPECIAL: tuple[tuple[str, Callable[[str], Record | None]], ...] = (
     ("Attempted loss scale", _scale),
     (" avg", _darknet),
@@ -382,4 +395,5 @@ SPECIAL: tuple[tuple[str, Callable[[str], Record | None]], ...] = (
     ("rain loss ", _tacotron),
     ("alidation loss ", _tacotron),
     ("global_step/sec", _estimator),
+    ("Memory info of ", _memory),
 )

@@ -326,7 +326,7 @@ FORMS: list[tuple[str, list[str], dict[str, tuple[list[float], list[float]]]]] =
     ),
     (
         "40 memory lines",
-        ["Memory info of GPU /physical_device:GPU:0: current memory: 0.18, peak memory: 2.55"],
+        ["Memory info of GPU /physical_device:GPU:0: current: 0.18, peak: 2.55"],
         {"current memory": ([0], [0.18]), "peak memory": ([0], [2.55])},
     ),
     (
