@@ -34,9 +34,9 @@ def _of(entry: cat.Entry, catalogue: cat.Catalogue, site_url: str, dates: tuple[
     def make() -> dict[str, Any]:
         return {
             "markdown": machine.to_markdown(entry, catalogue),
-            "row": search_rows.row(entry),
+            "row": search_rows.row(entry, entry["slug"] in catalogue.children or entry["kind"] == "symptom"),
             "facts": seo.meta(entry, url, dates),
         }
 
-    found = kept.get(f"entry\n{url}\n{dates}\n{key}", make)
+    found = kept.get(f"entry\n{url}\n{dates}\n{entry['slug'] in catalogue.children}\n{key}", make)
     return Made(key, text, found["markdown"], found["row"], found["facts"])

@@ -6,6 +6,7 @@ import functools
 import html
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.nav import Navigation
 
 from . import catalogue as cat
-from . import engine, families, fonts, machine, made, markup, measured, pages, samples, source
+from . import engine, families, fonts, machine, made, markup, measured, pages, samples, search_rows, source
 from .config import FaultbookConfig
 from .kept import Kept
 from .render import render
@@ -28,6 +29,8 @@ from .structure import GeneratedPage
 
 log = get_plugin_logger(__name__)
 THEME = Path(__file__).parent / "theme"
+SEARCH_WORKER = re.compile(r"assets/javascripts/workers/search\.\w+\.min\.js")
+SEARCH_QUERY = Path(__file__).with_name("search_query.js")
 STYLES = ("base.css", "entry.css", "lists.css", "paste.css")
 SCRIPTS = ("site.js", "browse.js", "engine.js", "result.js", "paste.js")
 
@@ -108,7 +111,18 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
                 "fb": {"page": "entry", "slug": slug, "jsonld": mine.facts["jsonld"]},
             }
             add(f"entries/{slug}.md", mine.facts["title"], functools.partial(render, entry, one), meta, mine.key)
+        self._own_search_query(files, config)
         return files
+
+    def _own_search_query(self, files: Files, config: MkDocsConfig) -> None:
+        """Material's search worker, with what rewrites the query before it."""
+        found = [f for f in files if SEARCH_WORKER.fullmatch(f.src_uri)]
+        for file in found:
+            own = File.generated(config, file.src_uri, content=SEARCH_QUERY.read_text(encoding="utf-8") + file.content_string)
+            files.remove(file)
+            files.append(own)
+        if not found:
+            log.warning("the theme's search worker was not found: pasted lines are searched for as they are")
 
     def on_env(self, env: jinja2.Environment, *, config: MkDocsConfig, files: Files) -> jinja2.Environment:
         Shells().install(env)
@@ -119,7 +133,7 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
         return nav
 
     def _own_search_rows(self, config: MkDocsConfig) -> None:
-        """Generated pages give the search rows of their own; only hand-written pages are parsed."""
+        """Generated pages give the search rows of their own; of hand-written ones each section's beginning is enough."""
         plugin = config.plugins.get("material/search") or config.plugins.get("search")
         index = getattr(plugin, "search_index", None)
         if index is None:
@@ -128,7 +142,10 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
 
         def add(page: Any) -> None:
             if not isinstance(page, GeneratedPage):
+                first = len(index.entries)
                 parse(page)
+                for row in index.entries[first:]:
+                    row["text"] = search_rows.beginning(row["text"])
 
         index.add_entry_from_context = add
         index.entries.extend(m.row for m in self._made.values())

@@ -95,6 +95,12 @@ def hostile_knowledge(root: Path, tmp_path_factory: pytest.TempPathFactory) -> t
 
 
 @pytest.fixture(scope="session")
+def real_site(root: Path, tmp_path_factory: pytest.TempPathFactory, needs_mkdocs: None) -> Path:
+    """The site of kb/ itself; what was compiled for it lies in `catalogue` beside it."""
+    return build_site(root, tmp_path_factory.mktemp("real"), None)[0]
+
+
+@pytest.fixture(scope="session")
 def hostile_site(
     root: Path, tmp_path_factory: pytest.TempPathFactory, needs_mkdocs: None, hostile_knowledge: tuple[Path, Path, int]
 ) -> Path:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import build_site
 
 pytest.importorskip("mkdocs")
 pytest.importorskip("pydantic")
 
-CASES = 25
-
 
 @pytest.fixture(scope="module")
-def real(root: Path, tmp_path_factory: pytest.TempPathFactory, needs_mkdocs: None) -> Path:
-    return build_site(root, tmp_path_factory.mktemp("real"), None)[0]
+def real(real_site: Path) -> Path:
+    return real_site
 
 
 def entries(site: Path) -> list[dict[str, Any]]:
@@ -39,39 +37,88 @@ def test_every_entry_has_its_page_and_its_files(real: Path) -> None:
                 assert (real / "entries" / entry["slug"] / name).is_file()
 
 
-@pytest.mark.browser
-def test_the_browser_gives_the_same_json(
-    real: Path, serve: Callable[[Path], str], chromium: Any, root: Path, request: pytest.FixtureRequest
-) -> None:
+@pytest.fixture(scope="module")
+def page(real: Path, serve: Callable[[Path], str], chromium: Any, root: Path) -> Any:
+    """The home page of the real site, which nothing has been asked yet."""
     if not (root / "node_modules" / "pyodide").is_dir():
         pytest.skip("npm ci was not run")
+    page = chromium.new_context(bypass_csp=True).new_page()  # the test's own scripts; the policy is tested elsewhere
+    page.requested = []
+    page.on("request", lambda r: page.requested.append(r.url))
+    page.goto(serve(real))
+    yield page
+    page.context.close()
+
+
+@pytest.mark.browser
+def test_a_sample_is_answered_in_six_seconds_cold_and_one_warm(page: Any) -> None:
+    def seconds() -> float:
+        page.locator(".fb-result").evaluate("e => e.replaceChildren()")
+        begun = time.monotonic()
+        page.get_by_role("button", name="Four ranks hang").click()
+        page.locator(".fb-verdict").wait_for(timeout=90_000)
+        return time.monotonic() - begun
+
+    cold, warm = seconds(), min(seconds() for _ in range(3))
+    told = page.locator(".fb-result").inner_text()
+    assert "FSDP Hang Due to Divergent Parameter Initialization" in told and "rank 2 (strong evidence)" in told
+    said = f"a sample of four ranks: {cold:.1f} s cold, {warm:.2f} s warm"
+    print(said)
+    if (cold > 6 or warm > 1) and os.getloadavg()[0] > 1.5:
+        pytest.skip(f"{said}; not judged while the machine is busy")
+    assert cold < 6 and warm < 1
+
+
+@pytest.mark.browser
+def test_the_browser_gives_the_same_json(page: Any, real: Path, request: pytest.FixtureRequest) -> None:
+    """As this Python gives, for what entries' runs printed and for real cases: some of each, at night (FAULTBOOK_NIGHTLY) all."""
     import faultbook
 
+    every = 1 if os.environ.get("FAULTBOOK_NIGHTLY") else 12
     catalog = faultbook.load_catalog(real.parent / "catalogue")
-    texts = [text for entry in entries(real) for name, text in sorted(entry["logs"].items()) if not name.startswith("recorded")]
-    dev = Path(request.getfixturevalue("shared")) / "cases" / "dev.jsonl" if _has_shared(request) else None
-    if dev is not None:
-        texts += [json.loads(line)["log"] for line in dev.read_text(encoding="utf-8").splitlines()[:CASES]]
-    page = chromium.new_context(bypass_csp=True).new_page()  # the test's own scripts; the policy is tested elsewhere
-    requested: list[str] = []
-    page.on("request", lambda r: requested.append(r.url))
-    page.goto(serve(real))
-    times, loaded = [], 0
-    for text in texts:
-        page.evaluate("t => { window.fbLast = null; document.querySelector('.fb-drop textarea').value = t }", text)
-        begun = time.monotonic()
-        page.get_by_role("button", name="Diagnose").click()
-        page.wait_for_function("window.fbLast !== null || document.querySelector('.fb-result > p:only-child')", timeout=90_000)
-        times.append(time.monotonic() - begun)
-        loaded = loaded or len(requested)
-        given = page.evaluate("window.fbLast")
-        assert given is not None, page.locator(".fb-result").inner_text()
-        # A text area has no carriage returns; the same text is what is compared.
-        want = faultbook.diagnose(text=page.locator(".fb-drop textarea").input_value(), catalog=catalog).to_dict()
-        assert json.loads(given) == json.loads(json.dumps(want))
-    assert len(requested) == loaded, "something was requested after the engine had loaded"
-    print(f"{len(texts)} logs: first {times[0]:.1f} s with loading, then at most {max(times[1:]):.2f} s")
-    page.context.close()
+    logs = [text for entry in entries(real) for name, text in sorted(entry["logs"].items()) if not name.startswith("recorded")]
+    cases: list[str] = []
+    if _has_shared(request):
+        dev = Path(request.getfixturevalue("shared")) / "cases" / "dev.jsonl"
+        cases = [json.loads(line)["log"] for line in dev.read_text(encoding="utf-8").splitlines()]
+    texts = [*logs[::every], *cases[::every]]
+    ask = """async (texts) => {
+      const out = [];
+      for (const text of texts) out.push(await window.faultbook.engine.diagnose([{ name: "", blob: new Blob([text]) }]));
+      return out;
+    }"""
+    page.evaluate(ask, ["warm"])
+    before = len(page.requested)
+    begun = time.monotonic()
+    for start in range(0, len(texts), 25):
+        some = texts[start : start + 25]
+        for text, given in zip(some, page.evaluate(ask, some), strict=True):
+            want = faultbook.diagnose(text=text, catalog=catalog).to_dict()
+            assert json.loads(given) == json.loads(json.dumps(want)), text[:300]
+    assert page.requested[before:] == [], "something was requested after the engine had loaded"
+    spent = time.monotonic() - begun
+    print(f"{len(logs[::every])} logs of entries and {len(cases[::every])} real cases alike, {spent:.0f} s")
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not os.environ.get("FAULTBOOK_NIGHTLY"), reason="every page kind in every combination: FAULTBOOK_NIGHTLY=1")
+def test_axe_finds_nothing_on_the_real_site(page: Any, axe: str) -> None:
+    base = page.url.split("#")[0]
+    hub = "entries/collective-desync/"
+    pages = ("", "browse/", "families/", "entries/learning-rate-too-high/", "entries/cuda-oom-fragmentation/", hub)
+    for path in pages:
+        page.goto(base + path)
+        if not path:
+            page.get_by_role("button", name="Four ranks hang").click()
+            page.locator(".fb-verdict").wait_for(timeout=90_000)
+            page.evaluate("document.querySelectorAll('.fb-result details').forEach((d) => { d.open = true; })")
+        for name in ("default", "slate"):
+            page.evaluate("name => document.body.setAttribute('data-md-color-scheme', name)", name)
+            for width in (1280, 390):
+                page.set_viewport_size({"width": width, "height": 844})
+                page.wait_for_timeout(400)  # colours change slowly
+                assert violations(page, axe) == [], (path, name, width)
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, name, width)
 
 
 def _has_shared(request: pytest.FixtureRequest) -> bool:
