@@ -120,6 +120,9 @@ def parse_all(sources: Iterable[Source], texts: Mapping[int, Iterable[tuple[int,
     found = []
     for source in sources:
         for number, text in texts.get(source.index, ()):
+            if text.startswith("{") and "\\n" in text and (parts := _of_json(text)):
+                found += [Record(source.index, number, p.body, p, None, source.attempt or 0, p.body) for p in parts]
+                continue
             for piece in lines.split_glued(text):
                 for part in _GLUED_NEWS.split(piece) if _may_be_glued(piece) else (piece,):
                     line = lines.parse(part)
@@ -127,6 +130,20 @@ def parse_all(sources: Iterable[Source], texts: Mapping[int, Iterable[tuple[int,
                     if about:
                         line = _prefix_only(part, line)
                     found.append(Record(source.index, number, line.body, line, None, source.attempt or 0, part, about))
+    return found
+
+
+def _of_json(text: str) -> list[Line]:
+    """The lines of a message that a JSON record holds (a whole traceback, mostly); the record says whose they are."""
+    outer = lines.parse(text)
+    if "\n" not in outer.body or outer.body == text:
+        return []
+    found = []
+    for body in outer.body.split("\n"):
+        own = lines.parse(body)
+        rank = own.rank if own.rank is not None else outer.rank
+        local = own.local_rank if own.local_rank is not None else outer.local_rank
+        found.append(replace(outer, body=own.body, rank=rank, local_rank=local))
     return found
 
 

@@ -704,6 +704,16 @@ def test_a_large_log_gives_the_answer_of_the_whole_one(tmp_path: Path, monkeypat
 
 # -- the value ---------------------------------------------------------------------------------
 
+def test_a_whole_traceback_in_one_json_record_belongs_to_the_rank_beside_it() -> None:
+    def record(rank: int, text: str) -> str:
+        return json.dumps({"level": "ERROR", "rank": rank, "msg": text}) + "\n"
+
+    trace = 'Traceback (most recent call last):\n  File "/app/train.py", line 61, in <module>\n    main()\nKeyError: 3\n'
+    found = of_text("".join(record(r, "step=1 loss=2.0") for r in range(4)) + record(3, trace))
+    assert named(found) == ("rank", 3)
+    assert found.first_abnormal is not None and found.first_abnormal["line"] == 5
+
+
 def test_storms_are_folded_and_the_first_abnormal_line_is_the_guilty_ranks() -> None:
     text = "".join(banner(r) for r in range(4)) + lost(0) + lost(1) + raised(2, "ValueError: bad record 9") + lost(3)
     found = of_text(text)
