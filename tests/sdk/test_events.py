@@ -61,6 +61,65 @@ SAMPLES = [
     ("handled", "CUDA OOM at step 9, emptying the cache and moving on", {}),
     ("handled", "batch 12 was dropped after a bad checksum", {}),
     ("advice", "For debugging consider passing CUDA_LAUNCH_BLOCKING=1.", {}),
+    ("peer_refused", "[pair.cc:155] SO_ERROR: Connection refused, remote=[10.0.0.2]:33445", {"error": "Connection refused"}),
+    ("work_list", "[PG 0 Rank 2] NCCL heartbeat: workMetaList_.size() = 17", {"pending": 17}),
+    ("watchdog_stuck", "[Rank 3] ProcessGroupNCCL's watchdog got stuck for 600 seconds without making progress", {}),
+    ("watchdog_exception", "[PG ID 0 PG GUID 0(default_pg) Rank 3] Process group watchdog thread terminated with exception: CUDA error: device-side "
+     "assert triggered", {"group": 0, "group_rank": 3, "message": "CUDA error: device-side assert triggered"}),
+    ("nccl_recv_failed", "NCCL WARN socketProgress: Call to recv from 10.0.0.7<41235> failed : Connection reset by peer", {"peer": "10.0.0.7<41235>"}),
+    ("nccl_completion_error", "NET/IB : Got completion from peer 10.0.0.7<41235> with status=12 opcode=32769 len=0", {"status": 12}),
+    ("nccl_warn", "node-0:774:854 [0] transport/shm.cc:590 NCCL WARN Cuda failure 'out of memory'", {"message": "Cuda failure 'out of memory'"}),
+    ("nccl_duplicate_gpu", "NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000", {"rank_a": 1, "rank_b": 0}),
+    ("mismatch_around", "NCCL WARN Mismatched collective detected, please check your collective calls at and around rank 3.", {"named": 3}),
+    ("fingerprint_mismatch", "RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=3, "
+     "OpType=ALLREDUCE), but Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=0, OpType=REDUCE)", {"self_rank": 1, "peer_rank": 0}),
+    ("barrier_reached", "[Rank 0]: Rank 2 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0.", {}),
+    ("parameters_differ", "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 4 params, while rank 1 has inconsistent 0 params.", {}),
+    ("store_wait", "wait timeout after 300000ms, keys: /default_pg/0//cuda//2", {"timeout_ms": 300000, "key": "/default_pg/0//cuda//2"}),
+    ("store_address", "The IPv4 network addresses of (node-7, 29500) cannot be retrieved (gai error: -2 - Name or service not known).", {"remote": "node-7", "port": 29500}),
+    ("store_timeout", "torch.distributed.DistStoreError: Socket Timeout", {}),
+    ("store_gone", "recvValue failed on SocketImpl(fd=4, addr=[node-0]:51234, remote=[node-0]:29500): Connection reset by peer", {}),
+    ("horovod_missing", "allreduce.grad_3 [missing ranks: 3]", {"missing": 3}),
+    ("jax_task_error", "/job:jax_worker/replica:0/task:37 has been set to ERROR in coordination service: UNAVAILABLE: Task heartbeat timeout", {"task": 37}),
+    ("jax_heartbeat", "/job:jax_worker/replica:0/task:5 heartbeat timeout. This indicates that the remote task has failed", {"task": 5}),
+    ("jax_unavailable", "jaxlib.xla_extension.XlaRuntimeError: UNAVAILABLE: The following tasks are unhealthy", {}),
+    ("actor_died", "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.", {"error": "ActorDiedError"}),
+    ("shm_broadcast", "No available shared memory broadcast block found in 60 second.", {}),
+    ("spawn_terminated", "W0902 00:42:50.212000 31581 spawn.py:169] Terminating process 3788 via signal SIGTERM", {"pid": 3788, "signal": "SIGTERM"}),
+    ("deepspeed_killing", "[launch.py:315:sigkill_handler] Killing subprocess 45098", {"pid": 45098}),
+    ("group_restarted", "[default] Worker group FAILED. 3/3 attempts left; will restart worker group", {"left": 3, "restarts": 3}),
+    ("summary_head", "Root Cause (first observed failure):", {}),
+    ("spawn_error", "-- Process 1 terminated with the following error:", {"process": 1}),
+    ("mpi_exit_code", "  Process name: [[29973,1],2]", {"named": 2}),
+    ("srun_terminated", "srun: Terminating StepId=88.0", {}),
+    ("job_step_aborted", "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.", {}),
+    ("accelerate_failed", "subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 1.", {"exitcode": 1}),
+    ("kernel_segfault", "[ 1843.308145] python3[4288]: segfault at 8 ip 00007f ss 00007f error 4 in libtorch.so", {"pid": 4288}),
+    ("node_failed", "srun: error: Node failure on node-[3,7]", {"lost_node": "node-[3,7]"}),
+    ("node_failed", "slurmstepd: error: *** JOB 88 ON node-0 CANCELLED AT 2026-04-23T12:18:08 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***", {}),
+    ("evicted", "train-worker-3   0/1   Evicted   0   19h", {}),
+    ("oom_killed_pod", "    Reason:       OOMKilled", {}),
+    ("run_limit", "TERM_RUNLIMIT: job killed after reaching LSF run time limit.", {}),
+    ("signal_received", "INFO: received SIGUSR1, saving a checkpoint", {"signal": "USR1"}),
+    ("cuda_error", "RuntimeError: CUDA error: an illegal memory access was encountered", {"message": "an illegal memory access was encountered"}),
+    ("device_assert", "RuntimeError: CUDA error: device-side assert triggered", {}),
+    ("cuda_assert_line", "../aten/src/ATen/native/cuda/Loss.cu:250: nll_loss_forward: block: [0,0,0], thread: [4,0,0] Assertion `t >= 0 && t < n_classes` failed.", {}),
+    ("host_alloc", "RuntimeError: [enforce fail at alloc_cpu.cpp:114] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.", {}),
+    ("host_alloc", "OSError: [Errno 12] Cannot allocate memory", {}),
+    ("write_failed", "RuntimeError: [enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0", {}),
+    ("write_failed", "RuntimeError: basic_ios::clear: iostream error", {}),
+    ("fatal_error", "Fatal Python error: Segmentation fault", {"what": "Segmentation fault"}),
+    ("cpp_terminate", "terminate called after throwing an instance of 'gloo::EnforceNotMet'", {"how": "after throwing", "type": "gloo::EnforceNotMet"}),
+    ("cpp_terminate", "terminate called without an active exception", {"how": "without an active"}),
+    ("bus_error", "ERROR: Unexpected bus error encountered in worker. Bus error (core dumped)", {}),
+    ("segfault", "run.sh: line 3: 4288 Segmentation fault      (core dumped) python train.py", {}),
+    ("address_in_use", "The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).", {}),
+    ("typically_caused", "This is typically caused by the remote worker crashing. Review earlier application logs on the remote worker.", {}),
+    ("closed_by_local_rank", "node-0:4288:4521 [1] NCCL INFO [Service thread] Connection closed by localRank 2", {}),
+    ("abort_complete", "node-0:4288:4521 [1] NCCL INFO comm 0x5640 rank 1 nranks 2 cudaDev 1 busId a7000 - Abort COMPLETE", {}),
+    ("leaked_objects", "resource_tracker: There appear to be 12 leaked semaphore objects to clean up at shutdown", {}),
+    ("group_not_destroyed", "Warning: WARNING: destroy_process_group() was not called before program exit, which can leak resources.", {}),
+    ("destructor", "Exception ignored in: <function DeepSpeedCPUAdam.__del__ at 0x7f>", {}),
     ("should_dump_flag", 'Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early)', {}),
 ]
 
@@ -70,6 +129,10 @@ def test_each_kind_matches_its_line(kind: str, text: str, detail: dict[str, obje
     found = {EVENT_PATTERNS[i].kind: d for i, d in events.matches(text)}
     assert kind in found
     assert {k: found[kind].get(k) for k in detail} == detail
+
+
+def test_every_kind_has_a_line() -> None:
+    assert {e.kind for e in EVENT_PATTERNS} == {kind for kind, *_ in SAMPLES}
 
 
 @pytest.mark.parametrize("text", [
