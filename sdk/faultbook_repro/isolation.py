@@ -4,9 +4,9 @@
 `held(work)` runs `work` as an unprivileged user where every part of the isolation is possible, and refuses to run
 anything where one is missing, unless the caller has read the code and says so.
 
-Started by root, everything that touches a reproduction happens in a child process that has become `nobody` for good:
-root's files stay unreadable even though the sandbox leaves the file system in sight. An interpreter that lives in a
-home folder closed to others is shown to that child, and nothing else of that folder, in a mount namespace of its own.
+Everything that touches a reproduction happens in a child process with a mount namespace of its own, in which `reachable`
+has covered what a run has no business with. Started by root, that child becomes `nobody` for good as well: root's files
+stay unreadable even though the sandbox leaves the file system in sight.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any, NoReturn, TypeVar
 
 from .core.runner import RunnerError
 from .core.sandbox import clean_environment
+from .reachable import conceal
 
 T = TypeVar("T")
 
@@ -66,9 +67,18 @@ def held(
     """
     if trust:
         return work(keep)
-    if sys.platform == "linux" and os.geteuid() == 0:
-        return _as_nobody(work, list(reads), keep)
-    return _checked(work, keep)
+    if sys.platform != "linux":
+        raise Refused(f"{sys.platform} has no namespaces")
+    if keep is None:
+        return _in_child(lambda: _checked(work, None), list(reads))
+    place = Path(tempfile.mkdtemp(prefix="faultbook-keep-")).resolve()
+    if os.geteuid() == 0:
+        os.chown(place, *_nobody())
+    try:
+        return _in_child(lambda: _checked(work, place), [*reads, place])
+    finally:
+        shutil.copytree(place, keep, symlinks=True, dirs_exist_ok=True)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _checked(work: Callable[[Path | None], T], keep: Path | None) -> T:
@@ -100,19 +110,6 @@ def lacking() -> str | None:
     return next((f"{name}: {said[name]}" for name, word in _COMPLETE.items() if not said[name].startswith(word)), None)
 
 
-def _as_nobody(work: Callable[[Path | None], T], reads: list[Path], keep: Path | None) -> T:
-    """Calls `work` in a child that has given up root, and fetches what it left."""
-    if keep is None:
-        return _in_child(lambda: _checked(work, None), reads)
-    place = Path(tempfile.mkdtemp(prefix="faultbook-keep-")).resolve()
-    os.chown(place, *_nobody())
-    try:
-        return _in_child(lambda: _checked(work, place), [*reads, place])
-    finally:
-        shutil.copytree(place, keep, symlinks=True, dirs_exist_ok=True)
-        shutil.rmtree(place, ignore_errors=True)
-
-
 def _in_child(work: Callable[[], T], reads: list[Path]) -> T:
     """There is one thread, so forking is safe."""
     answer_from, answer_to = os.pipe()
@@ -142,7 +139,7 @@ def _answer(work: Callable[[], Any], reads: list[Path], answer_to: int) -> NoRet
     """The child's whole life."""
     answer: tuple[bool, object]
     try:
-        _become_nobody(reads)
+        _confine(reads)
         answer = (True, work())
     except BaseException as error:
         answer = (False, error)
@@ -166,25 +163,27 @@ def _nobody() -> tuple[int, int]:
         return 65534, 65534
 
 
-def _become_nobody(reads: Iterable[Path]) -> None:
-    """For good: real, effective and saved ids, no group but its own."""
-    from .reachable import expose
-
-    own = [sys.executable, sys.prefix, sys.base_prefix, *filter(None, sys.path), __file__]
+def _confine(reads: Iterable[Path]) -> None:
+    """Out of sight of what is not needed; and no longer root, in real, effective and saved ids and groups."""
+    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    programs = os.environ.get("PATH", "").split(os.pathsep)
+    own = [sys.executable, sys.prefix, sys.base_prefix, *sys.path, __file__, *libraries, *programs]
+    own.append(os.environ.get("CUDA_HOME", ""))
     try:
-        expose([*map(Path, own), *reads])
-        uid, gid = _nobody()
-        os.setgroups([])
-        os.setresgid(gid, gid, gid)
-        os.setresuid(uid, uid, uid)
+        conceal([*(Path(path) for path in own if path.startswith("/")), *reads])
+        if os.geteuid() == 0:
+            uid, gid = _nobody()
+            os.setgroups([])
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
     except OSError as error:
-        raise Refused(f"root cannot become an unprivileged user: {error}") from None
+        raise Refused(f"no namespace to confine it to: {error}") from None
     if not os.access(sys.executable, os.X_OK) or not os.access(__file__, os.R_OK):
         raise Refused(f"an unprivileged user cannot read {sys.executable}")
     if not os.access(os.environ.get("HOME", ""), os.X_OK):
         os.environ["HOME"] = "/nonexistent"
     os.umask(0o022)
-    tempfile.tempdir = None  # chosen anew: root's may be closed to others
+    tempfile.tempdir = None  # chosen anew: the caller's may be out of sight, or closed to others
     if not os.access(tempfile.gettempdir(), os.W_OK):
         raise Refused("there is no temporary folder for an unprivileged user")
     if not os.access(".", os.R_OK | os.X_OK):

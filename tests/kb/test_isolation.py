@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -16,7 +17,7 @@ from faultbook_repro.commands import verify
 from faultbook_repro.core.spec import SpecError
 from faultbook_repro.isolation import Refused, held
 from faultbook_repro.plain import load_entry
-from faultbook_repro.reachable import closed_above
+from faultbook_repro.reachable import covered
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 
@@ -104,20 +105,41 @@ def test_errors_come_back_as_they_are() -> None:
         held(lambda keep: (_ for _ in ()).throw(Refused("x")))
 
 
-def test_only_what_is_needed_of_a_closed_folder_is_shown() -> None:
+def test_only_what_is_needed_of_a_covered_folder_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory() as place:  # pytest's own folder is closed to others
         top = Path(place).resolve()
         top.chmod(0o755)
-        python = top / "home" / "pyenv" / "versions" / "bin"
-        python.mkdir(parents=True)
-        (top / "home" / "secret").write_text("x")
-        (top / "home").chmod(0o700)
-        assert closed_above([python, python.parent]) == {top / "home": [top / "home" / "pyenv"]}
-        (top / "home" / "pyenv").chmod(0o700)
-        assert closed_above([python]) == {top / "home": [top / "home" / "pyenv" / "versions"]}
-        (top / "home").chmod(0o711)
-        (top / "home" / "pyenv").chmod(0o711)
-        assert closed_above([python]) == {}
+        python, home, closed = top / "home" / "pyenv" / "versions" / "3", top / "home", top / "closed"
+        for folder in (python, home / "kb" / "entry", closed / "inner" / "tools"):
+            folder.mkdir(parents=True)
+        monkeypatch.setenv("HOME", str(home))
+        closed.chmod(0o700)
+        found = covered([python, python / "lib", home / "kb" / "entry", closed / "inner" / "tools", top, top / "no-such"])
+        assert found[home] == [home / "kb" / "entry", python], "not their neighbours, and nothing twice"
+        assert found[closed] == [closed / "inner" / "tools"]
+        assert found.get(Path("/run")) == [] and set(found) <= {home, closed, Path("/run"), Path("/var/run")}
+
+
+def test_a_run_can_talk_to_no_socket_of_the_machine() -> None:
+    possible()
+    with tempfile.TemporaryDirectory() as place, socket.socket(socket.AF_UNIX) as server:
+        Path(place).chmod(0o755)
+        path = f"{place}/agent"
+        server.bind(path)
+        server.listen()
+        os.chmod(path, 0o777)
+
+        def connect(keep: Path | None) -> str:
+            with socket.socket(socket.AF_UNIX) as client:
+                try:
+                    client.connect(path)
+                except OSError as error:
+                    return type(error).__name__
+            return "connected"
+
+        assert connect(None) == "connected", "from outside it is there"
+        assert held(connect) == "ConnectionRefusedError"
+        assert held(lambda keep: os.listdir("/run")) == []
 
 
 @needs_torch
