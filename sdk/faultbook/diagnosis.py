@@ -275,7 +275,7 @@ def _summary(
         if initiating is not None and initiating.scope == "rank":
             start = f"; it started on rank {initiating.rank}"
         elif initiating is not None and initiating.scope == "node":
-            start = f"; it started on node {initiating.node}"
+            start = f"; it started on node {initiating.node}" if initiating.node else "; it started on one node"
         return f"{findings[0].title}{start}."
     if verdict == "stopped":
         why = initiating.basis if initiating is not None else (findings[0].title if findings else "it was told to stop")

@@ -216,11 +216,18 @@ def gather(
     for rank, (source, file) in case.error_files.items():
         if file.raised is not None:
             raised.append(replace(file.raised, source=source, rank=rank, attempt=attempt))
-    case.events = read_events(records)
+    case.events = [_at_its_node(e, sources) for e in read_events(records)]
     case.exits = _exits(case)
     case.raised = _without_repeats(raised)
     case.progress = progress_of.of_records(records)
     return case
+
+
+def _at_its_node(event: Event, sources: Mapping[int, Source]) -> Event:
+    """A kernel's or an orchestrator's file is of one node, which its lines do not repeat."""
+    source = sources[event.source]
+    about = event.node is None and source.node is not None and source.kind in ("kernel", "scheduler")
+    return replace(event, node=source.node) if about else event
 
 
 def _complains(record: Record) -> bool:

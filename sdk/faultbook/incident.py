@@ -232,6 +232,7 @@ def _failed(case: Case) -> bool:
         "ecc",
         "device_assert",
         "oom_kill_step",
+        "oom_killed_pod",
         "cpp_terminate",
         "nccl_error",
         "store_gone",

@@ -97,7 +97,7 @@ def _lines(diagnosis: Diagnosis) -> Iterator[Styled]:
 def _started(initiating: Initiating) -> str:
     who = {
         "rank": f"Started on rank {initiating.rank}" + (f" ({initiating.node})" if initiating.node else ""),
-        "node": f"Started on node {initiating.node}",
+        "node": f"Started on node {initiating.node}" if initiating.node else "Started on one node, which is not named",
         "all": "Started on all ranks alike",
         "outside": "Started outside the job",
         "unknown": "Initiating rank unknown",

@@ -193,7 +193,16 @@ def _from_file(path: str, name: str, size: int | None = None, listed: bool = Fal
     kind = _kind(_plain_name(name), head)
     if kind != "flight_recorder" and (what := _binary(head)):
         return replace(source, skipped=f"not a log: {what}")
-    return replace(source, kind=kind)
+    return replace(source, kind=kind, node=source.node or _node_in(kind, head))
+
+
+def _node_in(kind: SourceKind, head: bytes) -> str | None:
+    """The one node that `kubectl describe` or `scontrol show job` names."""
+    names = set(_NODE_FIELD.findall(head)) if kind == "scheduler" else set()
+    return names.pop().decode("ascii", "replace") if len(names) == 1 else None
+
+
+_NODE_FIELD = lazy.regex_bytes(rb"(?:(?:^|\n)Node: +|\bBatchHost=)([\w.\-]{1,200})")
 
 
 def _from_data(data: bytes, name: str) -> Source:
@@ -317,17 +326,6 @@ _KINDS_BY_HEAD: tuple[tuple[SourceKind, bytes, re.Pattern[bytes]], ...] = (
 """Kind, the first characters of which such a file has one, expression."""
 _JSON_TEXT = lazy.regex_bytes(rb'"(?:message|log|msg|text|body|line|event)"\s*:\s*"', re.I)
 _JSON_NUMBERS = lazy.regex_bytes(rb'\s*\{[^\n]*"[^"\n]+"\s*:\s*-?(?:\d|NaN|Infinity)')
-
-
-_REPORT_LINE = lazy.regex_bytes(
-    rb"\s*$|[|+=]|GPU [0-9A-Fa-f]{4,8}:|[A-Z][a-z]{2} [A-Z][a-z]{2} [\d :]+$| *[A-Za-z][\w .()/+\-]{0,60}(?: *:(?: .*)?)?\r?$"
-)
-
-
-def _report_alone(head: bytes) -> bool:
-    """Whether nothing but nvidia-smi's report stands there: many a job's script calls it before it trains."""
-    whole = head.splitlines()[:-1] if len(head) >= 2048 else head.splitlines()
-    return all(_REPORT_LINE.match(line) for line in whole) and b"Traceback" not in head
 
 
 _REPORT_LINE = lazy.regex_bytes(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import faultbook
@@ -64,3 +66,32 @@ def test_a_log_with_the_accounting_of_a_time_limit_is_stopped():
     answer = faultbook.diagnose(text=log + HEAD + ROWS["time_limit"] + "\n")
     assert answer.verdict == "stopped"
     assert answer.initiating is not None and answer.initiating.scope == "outside"
+
+
+POD_DESCRIBED = """Name:         train-worker-3
+Namespace:    ml
+Node:         gpu-node-7/10.0.0.7
+Status:       Failed
+Containers:
+  trainer:
+    State:          Terminated
+      Reason:       OOMKilled
+      Exit Code:    137
+"""
+JOB_SHOWN = """JobId=88 JobName=train
+   JobState=OUT_OF_MEMORY Reason=OutOfMemory Dependency=(null)
+   NodeList=node-0 BatchHost=node-0
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "node"), [("pod.txt", POD_DESCRIBED, "gpu-node-7"), ("scontrol.txt", JOB_SHOWN, "node-0")]
+)
+def test_a_kill_that_only_the_orchestrator_tells_of_names_its_node(tmp_path: Path, name: str, text: str, node: str):
+    for rank in (0, 1):
+        (tmp_path / f"rank_{rank}.log").write_text(f"[rank{rank}]: world_size=2 rank={rank}\n[rank{rank}]: step=9 loss=1.0\n")
+    (tmp_path / name).write_text(text)
+    answer = faultbook.diagnose(tmp_path)
+    assert answer.verdict != "healthy" and answer.initiating is not None
+    assert (answer.initiating.scope, answer.initiating.node) == ("node", node)
+    assert "None" not in answer.summary

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -249,3 +250,54 @@ def test_a_large_log_in_another_encoding_is_read_like_any_other(
         (tmp_path / f"{name}.log").write_bytes(job().encode(codec))
         answers.append(_told(faultbook.diagnose(tmp_path / f"{name}.log", catalog=catalog)))
     assert answers[0] == answers[1]
+
+
+# --- all real cases (long: FAULTBOOK_LONG=1) ---
+
+LONG = pytest.mark.skipif(not os.environ.get("FAULTBOOK_LONG"), reason="minutes; FAULTBOOK_LONG=1 runs it")
+
+
+@LONG
+def test_every_real_case_is_answered_the_same_however_it_is_read(
+    shared: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read whole and as if it were too large for that; in blocks of 13, 97 and 4,096 bytes; through every gate."""
+    gates = [g for g in ("python", "hyperscan", "ahocorasick") if _installed(g)]
+    different = []
+    cases = [json.loads(line) for line in (shared / "cases" / "dev.jsonl").read_text(encoding="utf-8").splitlines()]
+    for whole, lines in ((examine.WHOLE, sampling.LINES), (2000, 120)):
+        monkeypatch.setattr(examine, "WHOLE", whole)
+        monkeypatch.setattr(sampling, "LINES", lines)
+        for case in cases:
+            expected = faultbook.diagnose(text=case["log"], catalog=catalog).to_dict()
+            for block in (13, 97, 4096):
+                monkeypatch.setattr(scan, "BLOCK", block)
+                if faultbook.diagnose(text=case["log"], catalog=catalog).to_dict() != expected:
+                    different.append((case["id"], whole, f"blocks of {block}"))
+            monkeypatch.setattr(scan, "BLOCK", 1 << 19)
+            for gate in gates:
+                if faultbook.diagnose(text=case["log"], catalog=catalog, gate=gate).to_dict() != expected:
+                    different.append((case["id"], whole, gate))
+    assert different == []
+
+
+@LONG
+def test_every_real_case_is_answered_the_same_in_twenty_processes(shared: Path, catalog: Catalog, tmp_path: Path) -> None:
+    """With one copy of the catalogue, so that nobody's edit of kb/ meanwhile counts."""
+    compiled = shutil.copytree(Path(faultbook.__file__).parent / "_catalogue", tmp_path / "catalogue")
+    code = (
+        "import sys, json, faultbook\n"
+        "from faultbook.catalog import load_catalog\n"
+        "c = load_catalog()\n"
+        "for line in open(sys.argv[1], encoding='utf-8'):\n"
+        "    print(json.dumps(faultbook.diagnose(text=json.loads(line)['log'], catalog=c, share=True).to_dict()))"
+    )
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", code, str(shared / "cases" / "dev.jsonl")],
+            env={**os.environ, "PYTHONHASHSEED": str(seed), "FAULTBOOK_CATALOGUE": str(compiled)},
+            capture_output=True, check=True,
+        ).stdout
+        for seed in range(20)
+    }  # fmt: skip
+    assert len(answers) == 1
