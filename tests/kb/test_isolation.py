@@ -155,7 +155,7 @@ def test_a_link_in_an_entry_is_not_followed(name: str, kb: Path, tmp_path: Path,
     before = target.read_text() if target.is_file() else ""
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(target)
-    assert verify(["exploding-weight", "--record", "--kb", str(kb)]) == 1
+    assert verify(["exploding-weight", "--record", "--trust", "--kb", str(kb)]) == 1
     assert f"{name.split('/')[-1]!r} is a link; entries hold plain files only" in capsys.readouterr().out
     assert (target.read_text() if target.is_file() else "") == before
     assert not target.is_dir() or not any(target.iterdir())
