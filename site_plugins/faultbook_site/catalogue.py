@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,6 @@ VISIBILITIES = {
     "hang": "It stops moving",
     "silent": "It keeps going, wrongly",
 }
-ACRONYMS = {"cuda", "rl", "nccl", "ddp", "fsdp"}
 # The relation as read from this entry, and as read from the other side.
 RELATIONS = {
     "causes": ("can cause", "can be caused by"),
@@ -41,6 +41,14 @@ class Catalogue:
     measured: Mapping[str, Any] = field(default_factory=dict)
     """What tests/measure.py found on labelled logs (docs/measured.json); empty where that was not run."""
 
+    titles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The taxonomy's own names: vocabulary → value → how it is written (`systems`, `pytorch` → PyTorch)."""
+
+    titles_digest: str = ""
+
+    def say(self, vocabulary: str, value: object) -> str:
+        return self.titles.get(vocabulary, {}).get(str(value)) or words(value)
+
     def title(self, slug: str) -> str:
         return str(self.by_slug.get(slug, {}).get("title", slug))
 
@@ -55,7 +63,13 @@ def from_json(
         if entry.get("parent") in by_slug:
             children.setdefault(entry["parent"], []).append(slug)
     frozen = {parent: tuple(slugs) for parent, slugs in children.items()}
-    return Catalogue(by_slug, str(data.get("digest", "")), repo_url, edit_uri, frozen, found or {})
+    titles = {
+        vocabulary: {name: str(value.get("title", name)) for name, value in values.items() if isinstance(value, Mapping)}
+        for vocabulary, values in data.get("taxonomy", {}).items()
+        if isinstance(values, Mapping)
+    }
+    written = hashlib.sha256(json.dumps(titles, sort_keys=True).encode()).hexdigest()
+    return Catalogue(by_slug, str(data.get("digest", "")), repo_url, edit_uri, frozen, found or {}, titles, written)
 
 
 def related(entry: Entry, catalogue: Catalogue) -> list[tuple[str, str]]:
@@ -85,6 +99,7 @@ def page_key(entry: Entry, catalogue: Catalogue, text: str) -> str:
     shown = ("title", "severity", "visibility", "kind", "category")
     near = {s: [catalogue.by_slug[s].get(k) for k in shown] for s in sorted(refs) if s in catalogue.by_slug}
     context = [related(entry, catalogue), near, catalogue.repo_url, catalogue.edit_uri, measured.of(entry, catalogue.measured)]
+    context.append(catalogue.titles_digest)
     return f"{text}\n{json.dumps(context, sort_keys=True)}"
 
 
@@ -96,12 +111,7 @@ def in_order(entries: Iterable[Entry]) -> list[Entry]:
 
 def words(identifier: object) -> str:
     """`fix_code` and `data-loading` as a reader would say them."""
-    said = str(identifier).replace("_", " ").replace("-", " ")
-    return said.upper() if said in ACRONYMS else said
-
-
-def capital(said: str) -> str:
-    return said[:1].upper() + said[1:]
+    return str(identifier).replace("_", " ").replace("-", " ")
 
 
 @dataclass(frozen=True, slots=True)

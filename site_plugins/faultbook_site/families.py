@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from . import markup
-from .catalogue import SEVERITIES, VISIBILITIES, Catalogue, Entry, capital, in_order, words
+from .catalogue import SEVERITIES, VISIBILITIES, Catalogue, Entry, in_order, words
 from .widgets import icon
 
 ENTRIES = "../entries/"
@@ -18,13 +18,13 @@ def page(catalogue: Catalogue) -> str:
     blocks = [
         '<header class="fb-head"><h1>Families of failures</h1><p class="fb-lead">Every failure of the book on one screen, '
         "then by family: what it looks like from outside, and the causes behind it.</p></header>",
-        _overview(groups),
+        _overview(groups, catalogue),
         *(_section(name, members, catalogue) for name, members in sorted(groups.items())),
     ]
     return "\n\n".join(f"<div>{b}</div>" for b in blocks if b) + "\n"
 
 
-def _overview(groups: dict[str, list[Entry]]) -> str:
+def _overview(groups: dict[str, list[Entry]], catalogue: Catalogue) -> str:
     """Category by way of showing; each dot an entry."""
     head = "".join(
         f'<th scope="col">{icon(kind)}<span>{markup.text(say)}</span><span>{kind}</span></th>'
@@ -33,7 +33,8 @@ def _overview(groups: dict[str, list[Entry]]) -> str:
     rows = []
     for name, members in sorted(groups.items()):
         cells = "".join(f"<td>{''.join(_dot(e) for e in members if e.get('visibility') == kind)}</td>" for kind in VISIBILITIES)
-        rows.append(f'<tr><th scope="row"><a href="#{_anchor(name)}">{markup.text(words(name))}</a></th>{cells}</tr>')
+        link = f'<a href="#{_anchor(name)}">{markup.text(catalogue.say("categories", name))}</a>'
+        rows.append(f'<tr><th scope="row">{link}</th>{cells}</tr>')
     if not rows:
         return ""
     key = "".join(f'<span class="fb-dot--{s}"><i class="fb-spot"></i>{s}</span>' for s in SEVERITIES)
@@ -70,7 +71,7 @@ def _section(name: str, members: list[Entry], catalogue: Catalogue) -> str:
     rest = f'<div class="fb-tree fb-tree--alone"><h3>On their own</h3><ul>{_leaves(alone)}</ul></div>' if alone else ""
     if not (trees or rest):
         return ""
-    title = f'<h2 id="{_anchor(name)}">{markup.text(capital(words(name)))} <small>{len(members)}</small></h2>'
+    title = f'<h2 id="{_anchor(name)}">{markup.text(catalogue.say("categories", name))} <small>{len(members)}</small></h2>'
     return f'<section class="fb-family">{title}<div class="fb-trees">{trees}{rest}</div></section>'
 
 

@@ -43,13 +43,13 @@ def head(entry: Entry, catalogue: Catalogue) -> str:
     category = markup.text(entry.get("category", ""))
     trail = [
         '<a href="../../browse/">All failures</a>',
-        f'<a href="../../browse/?category={category}">{markup.text(words(entry.get("category", "")))}</a>',
+        f'<a href="../../browse/?category={category}">{markup.text(catalogue.say("categories", entry.get("category", "")))}</a>',
     ]
     parent = entry.get("parent")
     if parent in catalogue.by_slug:
         trail.append(f'<a href="../{markup.text(parent)}/">{markup.title(catalogue.title(str(parent)))}</a>')
     facts = []
-    systems = [str(a.get("system", "")) for a in entry.get("affects") or ()]
+    systems = [catalogue.say("systems", a.get("system", "")) for a in entry.get("affects") or ()]
     if systems:
         facts.append(", ".join(dict.fromkeys(systems)))
     if entry.get("stages"):
@@ -131,7 +131,8 @@ def foot(entry: Entry, catalogue: Catalogue) -> str:
         base = markup.text(catalogue.repo_url.rstrip("/"))
         links += [
             f'<a href="{base}/{markup.text(catalogue.edit_uri)}{path}">Edit this entry</a>',
-            f'<a href="{base}/issues/new?title=Wrong+page%3A+{slug}">Report a wrong page</a>',
+            f'<a href="{base}/issues/new?template=page-wrong.yml&amp;title=Wrong+page%3A+{slug}&amp;entry={slug}">'
+            "Report a wrong page</a>",
         ]
     also = ", ".join(markup.text(a) for a in entry.get("aliases") or ())
     known = f'<p class="fb-small">Also known as: {also}</p>' if also else ""

@@ -58,11 +58,11 @@ def confirm(entry: Entry, _: Catalogue) -> str:
 
 def not_this_if(entry: Entry, catalogue: Catalogue) -> str:
     rows = [
-        f"<li>{markup.inline(n.get('because', ''))} <span>then see</span> {entry_link(n.get('entry'), catalogue)}</li>"
+        f"<li>{markup.inline(n.get('because', ''))} <span>See</span> {entry_link(n.get('entry'), catalogue)}</li>"
         for n in entry.get("not_this_if") or ()
     ]
     wrong = [
-        f"<li>Read as <em>{markup.inline(m.get('reading', ''))}</em>: {markup.inline(m.get('why', ''))}</li>"
+        f"<li>Read as <em>{markup.inline(str(m.get('reading', '')).rstrip('. '))}</em>: {markup.inline(m.get('why', ''))}</li>"
         for m in entry.get("misread_as") or ()
     ]
     both = "".join(rows) + "".join(wrong)
@@ -96,8 +96,9 @@ def prevention(entry: Entry, _: Catalogue) -> str:
     watch = entry.get("monitor") or {}
     parts = [f'<div class="fb-columns">{columns}</div>'] if columns else []
     if watch.get("watch"):
-        alert = f" Alert: {markup.inline(watch['alert'])}" if watch.get("alert") else ""
-        parts.append(f'<p class="fb-fact"><b>Fingerprint to monitor</b> {markup.inline(watch["watch"])}{alert}</p>')
+        parts.append(f'<p class="fb-fact"><b>Fingerprint to monitor</b> {markup.inline(watch["watch"])}</p>')
+    if watch.get("alert"):
+        parts.append(f'<p class="fb-fact"><b>Alert when</b> {markup.inline(watch["alert"])}</p>')
     if watch.get("extra_line"):
         parts.append(markup.code(watch["extra_line"], "python", "log this line"))
     return "".join(parts)
@@ -124,13 +125,13 @@ def perspectives(entry: Entry, _: Catalogue) -> str:
     return tabs("views", "Who is asking", panels)
 
 
-def stack_examples(entry: Entry, _: Catalogue) -> str:
+def stack_examples(entry: Entry, catalogue: Catalogue) -> str:
     panels = []
     for example in entry.get("stack_examples") or ():
         status = "Executed" if example.get("status") == "executed" else "Reviewed, not executed"
         note = f" · {markup.inline(example['note'])}" if example.get("note") else ""
         body = markup.code(example["code"], "python") if example.get("code") else ""
-        panels.append((words(example.get("stack", "")), f'{body}<p class="fb-small">{status}{note}</p>'))
+        panels.append((catalogue.say("stacks", example.get("stack", "")), f'{body}<p class="fb-small">{status}{note}</p>'))
     return tabs("stacks", "Stack", panels[:8])
 
 
@@ -232,10 +233,10 @@ def _condition(test: Mapping[str, Any]) -> str:
     return f"<code>{markup.text(name)}</code> {markup.text(' '.join([says, *detail]))}"
 
 
-def affects(entry: Entry, _: Catalogue) -> str:
+def affects(entry: Entry, catalogue: Catalogue) -> str:
     rows = [
         (
-            markup.text(a.get("system", "")),
+            markup.text(catalogue.say("systems", a.get("system", ""))),
             markup.text(a.get("introduced") or "any version"),
             markup.text(a.get("fixed") or "–"),
             markup.inline(a.get("note") or ""),
@@ -253,7 +254,7 @@ def related_table(entry: Entry, catalogue: Catalogue) -> str:
             (
                 entry_link(slug, catalogue),
                 markup.text(relation),
-                markup.text(words(other.get("category", ""))),
+                markup.text(catalogue.say("categories", other.get("category", ""))),
                 f"<span>{chips(other)}</span>",
             )
         )

@@ -105,13 +105,16 @@ def test_box_error_is_one_line_and_leaves_it_usable(box: Any) -> None:
     assert "Looks healthy" in diagnose(box, "fine").inner_text()
 
 
-def test_box_can_be_cancelled_and_starts_again(box: Any) -> None:
+def test_box_can_be_cancelled_or_runs_out_of_time_and_starts_again(box: Any) -> None:
     diagnose(box, "fine")
     box.locator(".fb-drop textarea").fill("SLEEP")
     box.get_by_role("button", name="Diagnose").click()
     box.get_by_role("button", name="Cancel").click()
     box.get_by_text("Cancelled.").wait_for(timeout=2000)
     assert "Looks healthy" in diagnose(box, "fine").inner_text()
+    box.evaluate("window.faultbook.engine.limit = 500")
+    assert "No answer within 1 seconds; the engine was restarted." in diagnose(box, "SLEEP").inner_text()
+    box.evaluate("window.faultbook.engine.limit = 60000")
 
 
 def test_box_takes_several_files(box: Any, tmp_path: Path) -> None:
@@ -200,4 +203,8 @@ def test_a_failure_that_is_not_known_becomes_a_report(box: Any) -> None:
     expect(report).to_have_value("## masked 3 characters in 1")
     link = box.get_by_role("link", name="Open it as an issue")
     sent = urllib.parse.parse_qs(urllib.parse.urlsplit(link.get_attribute("href")).query)
-    assert sent["title"] == ["Not recognised: Odd"] and sent["body"] == ["## masked 3 characters in 1"]
+    assert sent == {
+        "template": ["run-failed.yml"],
+        "title": ["Not recognised: Odd"],
+        "report": ["## masked 3 characters in 1"],
+    }

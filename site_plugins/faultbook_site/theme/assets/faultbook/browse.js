@@ -7,6 +7,7 @@
     category: "Category", severity: "Severity", visibility: "How it shows", kind: "Kind", system: "System",
     stage: "Stage", evidence: "Evidence", proof: "Proof", device: "Device", action: "What to do",
   };
+  const said = JSON.parse(form.dataset.names || "{}"); // facet → value → how it is written
   const ORDER = { severity: ["critical", "high", "medium", "low"] };
   const list = document.querySelector(".fb-rows");
   const say = document.querySelector(".fb-browse__count");
@@ -80,7 +81,7 @@
           update();
         });
         const text = document.createElement("span");
-        text.textContent = value.replace(/[_-]/g, " ");
+        text.textContent = (said[name] && said[name][value]) || value.replace(/[_-]/g, " ");
         const number = document.createElement("i");
         line.append(input, text, " ", number);
         set.append(line);

@@ -3,8 +3,7 @@
   "use strict";
   const holder = document.getElementById("fb-config");
   const config = holder ? JSON.parse(holder.textContent) : { included: false };
-  const LIMIT_MS = 60000;
-  const shared = (window.faultbook = window.faultbook || {});
+    const shared = (window.faultbook = window.faultbook || {});
   let worker = null;
   let ready = false;
   let pending = null;
@@ -51,7 +50,7 @@
   // files: [{name, blob}], a nameless one is pasted text. Resolves to the JSON that the command line prints;
   // with `share` to {"result", "markdown"} with names, hosts and paths replaced.
   async function diagnose(files, share = false) {
-    const limit = LIMIT_MS + (1000 * files.reduce((sum, f) => sum + f.blob.size, 0)) / 1e6; // a second more for each megabyte
+    const limit = engine.limit + (1000 * files.reduce((sum, f) => sum + f.blob.size, 0)) / 1e6; // a second more for each megabyte
     if (pending) stop("Replaced by a newer run.");
     start();
     tell(ready ? { text: "Reading the log" } : { share: 0, text: "Loading the engine" });
@@ -62,6 +61,6 @@
     try { return await answer; } finally { clearTimeout(timer); if (runs === id) tell(null); }
   }
 
-  const engine = { config, start, stop, diagnose, size, onstate: null };
+  const engine = { config, start, stop, diagnose, size, onstate: null, limit: 60000 }; // milliseconds
   shared.engine = engine;
 })();

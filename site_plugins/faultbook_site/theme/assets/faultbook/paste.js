@@ -118,7 +118,8 @@
     const first = safe.first_abnormal ? safe.first_abnormal.text.trim().slice(0, 100) : "";
     const title = d.verdict === "diagnosed" ? `Wrong diagnosis: ${d.diagnoses[0].entry}` : `Not recognised: ${first || d.verdict}`;
     const cut = markdown.length > LONGEST_REPORT ? markdown.slice(0, LONGEST_REPORT) + "\n… (shortened; please paste the rest)" : markdown;
-    const where = config.issues && `${config.issues}?${new URLSearchParams({ title, body: cut })}`;
+    const template = d.verdict === "diagnosed" ? "diagnosis-wrong.yml" : "run-failed.yml"; // the project's issue forms
+    const where = config.issues && `${config.issues}?${new URLSearchParams({ template, title, report: cut })}`;
     const text = element("textarea", { readonly: true, rows: "10", "aria-label": "The report, names masked" });
     text.value = markdown;
     const pressed = element("p", { class: "fb-paste__bar" },
