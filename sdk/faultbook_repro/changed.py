@@ -17,6 +17,8 @@ class Changes:
     """Entries that are there and were touched: their files, or their proof records."""
     removed: tuple[str, ...]
     """Slugs that were there and are not: each needs an alias somewhere, since slugs are permanent."""
+    records: tuple[str, ...]
+    """Proof records that were added or changed, as `<slug>.<device>.json`."""
 
 
 def changes_since(base: str, kb: Path) -> Changes:
@@ -40,15 +42,17 @@ def changes_since(base: str, kb: Path) -> Changes:
     there = {path.parent.name: path.parent for path in kb.glob("*/*/entry.yaml")}
     slugs: set[str] = set()
     gone: set[str] = set()
+    records: set[str] = set()
     for name in touched:
         parts = name.split("/")
         if parts[0] == "proofs" and len(parts) == 2 and parts[1].endswith(".json"):
             slugs.add(parts[1].split(".")[0])
+            records.add(parts[1])
         elif parts[0] == kb.name and len(parts) > 3:
             slugs.add(parts[2])
             if parts[2] not in there and parts[3:] == ["entry.yaml"]:
                 gone.add(parts[2])
-    return Changes(tuple(there[slug] for slug in sorted(slugs & set(there))), tuple(sorted(gone)))
+    return Changes(tuple(there[slug] for slug in sorted(slugs & set(there))), tuple(sorted(gone)), tuple(sorted(records)))
 
 
 def _git(folder: Path, *command: str) -> str | None:

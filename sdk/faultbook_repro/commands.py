@@ -44,7 +44,7 @@ def verify(argv: list[str]) -> int:
         print("faultbook: interrupted", file=sys.stderr)
         return 130
     proofs = options.proofs or kb.parent / "proofs"
-    review = _review(kb, changes, results, proofs) if changes is not None else Review()
+    review = _review(kb, changes, results, proofs, options.device) if changes is not None else Review()
     for result in results:
         _write(result, proofs, record=options.record)
     summary = as_markdown(results, review) if options.github_summary else ""
@@ -85,7 +85,7 @@ def _run(folders: list[Path], options: argparse.Namespace) -> list[Result]:
     return held(work, trust=options.trust, reads=folders, keep=options.keep.resolve() if options.keep else None)
 
 
-def _review(kb: Path, changes: Changes, results: list[Result], proofs: Path) -> Review:
+def _review(kb: Path, changes: Changes, results: list[Result], proofs: Path, device: str) -> Review:
     """What a change does to the rest of the knowledge, by `faultbook check` of all of it."""
     from faultbook_schema.check import check
     from faultbook_schema.loader import load_kb
@@ -97,6 +97,7 @@ def _review(kb: Path, changes: Changes, results: list[Result], proofs: Path) -> 
         removed=tuple(slug for slug in changes.removed if slug not in aliases),
         unrun=tuple(folder.name for folder in changes.folders if folder.name not in ran),
         unrecorded=tuple(r.slug for r in results if r.proven and not is_current(proofs, r.folder, r.device)),
+        unseen=tuple(name for name in changes.records if name.split(".")[1:2] != [device]),
     )
 
 

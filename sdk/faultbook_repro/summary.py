@@ -33,6 +33,9 @@ class Review:
     unrecorded: tuple[str, ...] = ()
     """Proven here, but the change brings no proof record that says so."""
 
+    unseen: tuple[str, ...] = ()
+    """Proof records of a device that this run does not have: claims that nobody has tried here."""
+
     @property
     def clean(self) -> bool:
         return not self.problems and not self.removed
@@ -52,6 +55,8 @@ def as_markdown(results: Sequence[Result], review: Review) -> str:
         lines += ["| " + " | ".join(_cell(c) for c in row(result)) + " |" for result in results]
     if review.unrun:
         lines += ["", "Nothing to run in: " + ", ".join(map(_cell, review.unrun)) + "."]
+    if review.unseen:
+        lines += ["", "Records of another device, not tried here: " + ", ".join(map(_cell, review.unseen)) + "."]
     for slug in review.removed:
         text = "is gone, and no entry has it as an alias. Slugs are permanent: leave an alias where it went."
         lines += ["", f"**{_cell(slug)}** {text}"]

@@ -58,7 +58,9 @@ def test_commits_work_in_progress_new_entries_and_proof_records_count(kb: Path) 
     (kb / "model" / "two" / "entry.yaml").write_text("slug: two\n")
     write_entry(kb / "data" / "four")
     (kb.parent / "proofs" / "three.cpu.json").write_text('{"forged": true}')
-    assert [folder.name for folder in changes_since("main", kb).folders] == ["four", "one", "three", "two"]
+    changes = changes_since("main", kb)
+    assert [folder.name for folder in changes.folders] == ["four", "one", "three", "two"]
+    assert changes.records == ("three.cpu.json",)
 
 
 def test_what_main_got_meanwhile_is_not_ours(kb: Path) -> None:
@@ -92,7 +94,9 @@ ATTACK = "```\n</details><img src=x onerror=alert(1)> | @everyone [x](javascript
 def test_nothing_an_entry_says_becomes_markup() -> None:
     fault = Fault("broken", "check", ATTACK)
     result = Result(ATTACK, "cpu", ATTACK, False, problems=(fault,))
-    text = as_markdown([result], Review(problems=(Problem("kb/x", 1, ATTACK, "todo"),), removed=(ATTACK,), unrun=(ATTACK,)))
+    names = (ATTACK,)
+    problems = (Problem("kb/x", 1, ATTACK, "todo"),)
+    text = as_markdown([result], Review(problems, removed=names, unrun=names, unrecorded=names, unseen=names))
     outside, fence = [], ""
     for line in text.splitlines():
         if fence:
