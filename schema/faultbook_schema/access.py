@@ -8,7 +8,8 @@ request says what the sandbox has to hold.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 KINDS = {
@@ -94,15 +95,17 @@ _OPENERS = {
 }
 
 
+@lru_cache(maxsize=64)
 def accesses(source: str) -> dict[str, list[tuple[int, str]]]:
     """Kind of access → (line, what is used), in the order of the text; empty for a text that is not Python."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}  # reported as repro-syntax
-    names = dict(_imported(tree))
+    nodes = list(ast.walk(tree))
+    names = dict(_imported(nodes))
     found: dict[str, list[tuple[int, str]]] = {}
-    for line, kind, used in sorted(set(_walk(tree, names))):
+    for line, kind, used in sorted(set(_walk(nodes, names))):
         found.setdefault(kind, []).append((line, used))
     return found
 
@@ -129,9 +132,9 @@ def problems_of(source: str, permits: Any) -> Iterator[tuple[int, str, str, str]
             yield uses[0][0], f"{KINDS[kind]}: {names}", "repro-access", hint
 
 
-def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
+def _imported(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
     """Local name → dotted name, for `import a.b as c` and `from a import b as c`."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for name in node.names:
                 yield (name.asname, name.name) if name.asname else (name.name.split(".")[0], name.name.split(".")[0])
@@ -140,8 +143,8 @@ def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
                 yield name.asname or name.name, f"{node.module or ''}.{name.name}"
 
 
-def _walk(tree: ast.AST, names: dict[str, str]) -> Iterator[tuple[int, str, str]]:
-    for node in ast.walk(tree):
+def _walk(nodes: Sequence[ast.AST], names: dict[str, str]) -> Iterator[tuple[int, str, str]]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             for name in node.names:
                 yield from _module(node.lineno, name.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from faultbook.masking import mask_secrets
+from faultbook.masking import mask_secrets, suspicious
 
 from .problems import Problem
 
@@ -25,14 +25,15 @@ _MOST = 5
 def problems_of(shown: str, text: str) -> Iterator[Problem]:
     """Lines of one file that name somebody or hold a secret; at most five, the first ones."""
     found = 0
-    if mask_secrets(text) != text:
-        for number, line in enumerate(text.split("\n"), 1):
-            masked = mask_secrets(line)
-            if masked != line and found < _MOST:
-                found += 1
-                what = "an e-mail address" if "<e-mail>" in masked and "<e-mail>" not in line else "a secret"
-                yield Problem(shown, number, f"holds {what}", "log-secret", f"reads masked: {masked.strip()[:80]}")
-    for number, line in enumerate(text.split("\n"), 1):
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if suspicious(line)]
+    joined = "\n".join(line for _, line in lines)
+    for number, line in lines if mask_secrets(joined) != joined else ():
+        masked = mask_secrets(line)
+        if masked != line and found < _MOST:
+            found += 1
+            what = "an e-mail address" if "<e-mail>" in masked and "<e-mail>" not in line else "a secret"
+            yield Problem(shown, number, f"holds {what}", "log-secret", f"reads masked: {masked.strip()[:80]}")
+    for number, line in enumerate(text.split("\n"), 1) if _HOME.search(text) else ():
         for match in _HOME.finditer(line):
             if not _NOBODY.fullmatch(match[1]) and found < _MOST:
                 found += 1

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from .signature_rules import Found
@@ -67,6 +69,11 @@ _EMPTY = re.compile(
 _CONCRETE = frozenset(
     ("symptoms.observe", "symptoms.why", "confirm.expect", "verify.expect", "fix.summary", "fix.why", "root_cause", "action.when")
 )
+_FENCED = re.compile(r"```.*?(?:```|$)", re.S)
+_CODE = re.compile(r"`[^`\n]*`")
+_ROW = re.compile(r"(?m)^\s*\|.*$")
+_END = re.compile(r"(?<=[.!?])\s+")
+_WORD = re.compile(r"\w+")
 SENTENCE_WORDS = 8
 """A shorter sentence may stand in several entries by chance."""
 
@@ -95,22 +102,23 @@ def problems_of(entry: Mapping[str, Any]) -> Iterator[Found]:
         if re.search(r"\bTODO\b", text):
             continue  # reported as such
         plain = _plain(text)
-        for match in list(_BOILERPLATE.finditer(plain))[:3]:
+        for match in islice(_BOILERPLATE.finditer(plain), 3):
             hint = "say what is true of this failure only, or leave the sentence out"
             yield (loc, f"`{name}`: “{match[0]}” would be true of every failure", "prose-boilerplate", hint)
-        if name in _CONCRETE and _EMPTY.fullmatch(plain.strip()):
+        if name in _CONCRETE and len(plain) < 60 and _EMPTY.fullmatch(plain.strip()):
             hint = "name what is seen: the line, the number, the command's output"
             yield (loc, f"`{name}`: “{text.strip()[:40]}” says nothing that can be checked", "prose-empty", hint)
         words, limit = len(plain.split()), WORDS.get(name, _OTHERWISE)
         if words > limit:
             hint = "keep what this run shows" if name == "mechanism" else "keep what decides; the story belongs into `mechanism`"
             yield (loc, f"`{name}`: {words} words; at most {limit}", "prose-long", hint)
-        for sentence in _sentences(text):
-            first = said.setdefault(sentence, name)
-            if first != name or list(_sentences(text)).count(sentence) > 1:
+        for sentence in _sentences(plain):
+            if sentence in said:
+                first = said[sentence]
                 hint = "say it once, in the field where the reader looks for it"
                 yield (loc, f"`{name}` repeats a sentence of `{first}`", "prose-repeated", hint)
                 break
+            said[sentence] = name
 
 
 def repeated(entries: Sequence[tuple[str, Mapping[str, Any]]], of: frozenset[str] | None = None) -> Iterator[tuple[str, Found]]:
@@ -118,7 +126,7 @@ def repeated(entries: Sequence[tuple[str, Mapping[str, Any]]], of: frozenset[str
     where: dict[str, dict[str, tuple[Loc, str]]] = {}
     for slug, entry in entries:
         for loc, name, text in texts(entry):
-            for sentence in _sentences(text):
+            for sentence in _sentences(_plain(text)):
                 where.setdefault(sentence, {}).setdefault(slug, (loc, name))
     for places in where.values():
         if len(places) < 3:
@@ -130,15 +138,21 @@ def repeated(entries: Sequence[tuple[str, Mapping[str, Any]]], of: frozenset[str
                 yield slug, (loc, message, "prose-boilerplate", f"{others[:100]}: say what differs here")
 
 
+@lru_cache(maxsize=65536)
 def _plain(text: str) -> str:
     """The prose of a Markdown text: no code, no quoted messages, no table rows."""
-    text = re.sub(r"```.*?(?:```|$)", " ", text, flags=re.S)
-    text = re.sub(r"`[^`\n]*`", " x ", text)
-    return re.sub(r"(?m)^\s*\|.*$", " ", text)
+    if "`" in text:
+        text = _FENCED.sub(" ", text)
+        text = _CODE.sub(" x ", text)
+    return _ROW.sub(" ", text) if "|" in text else text
 
 
-def _sentences(text: str) -> Iterator[str]:
-    for sentence in re.split(r"(?<=[.!?])\s+", _plain(text)):
-        words = re.findall(r"\w+", sentence.lower())
+@lru_cache(maxsize=65536)
+def _sentences(plain: str) -> tuple[str, ...]:
+    """The sentences long enough to be somebody's own, as words."""
+    found = []
+    for sentence in _END.split(plain):
+        words = _WORD.findall(sentence.lower())
         if len(words) >= SENTENCE_WORDS and words.count("x") * 3 < len(words):
-            yield " ".join(words)
+            found.append(" ".join(words))
+    return tuple(found)

@@ -48,6 +48,11 @@ _HINTS = lazy.regex(
 )
 
 
+def suspicious(text: str) -> bool:
+    """Whether a text holds anything that `mask_secrets` starts from; false for most lines, and quick to say."""
+    return _HINTS.search(text) is not None
+
+
 def mask_secrets(text: str) -> str:
     """The text without credentials and e-mail addresses; lines stay lines."""
     if not _HINTS.search(text):
