@@ -33,7 +33,7 @@ def read(lines: Iterable[tuple[int, str]], source: Source) -> list[Event]:
     """One event for each thing that is wrong with a GPU, at the line that says so."""
     report = _Report(source)
     for number, text in lines:
-        report.take(number, text.rstrip())
+        report.take(number, text[:1000].rstrip())
     return report.finish()
 
 

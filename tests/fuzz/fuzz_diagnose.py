@@ -2,7 +2,7 @@
 
     python tests/fuzz/fuzz_diagnose.py --runs 200000           # seeds from kb/*/*/logs, a fixed random sequence
     python tests/fuzz/fuzz_diagnose.py --runs 20000 --seed 7   # another sequence
-    python tests/fuzz/fuzz_diagnose.py --atheris corpus/       # guided by coverage, where atheris is installed
+    python tests/fuzz/fuzz_diagnose.py --atheris corpus/ -max_total_time=300   # guided by coverage, where atheris is installed
 
 Every seventh input goes in as files in a folder (rank logs, dumps, error.json, .gz, metrics), the others as text. An
 input that fails is written to the folder `--out` and said with its number; the exit code is then 1. Not run by
@@ -187,7 +187,7 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("fuzz-failures"))
-    parser.add_argument("--atheris", nargs="*", metavar="ARG")
+    parser.add_argument("--atheris", nargs=argparse.REMAINDER, metavar="ARG", help="all that follows goes to atheris")
     given = parser.parse_args()
     if given.atheris is not None:
         guided(given.atheris)

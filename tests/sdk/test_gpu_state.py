@@ -7,6 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from faultbook import diagnose, gpu_state
 from faultbook.model import Source
@@ -184,6 +186,13 @@ def test_the_table_shows_a_gpu_that_does_not_answer() -> None:
         "|ERR!  ERR! ERR!    ERR! / ERR! |      0MiB / 40960MiB |    ERR!      Default |\n"
     )
     assert [(s, gpu) for s, gpu, *_ in states(table)] == [("unreadable", "00000000:0B:00.0")]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=400), st.integers(0, len(REPORT) - 1))
+def test_no_report_raises(text: str, at: int) -> None:
+    states(text)
+    states(REPORT[:at] + text + REPORT[at:])
 
 
 def test_numbers_and_nesting_of_any_size_are_survived() -> None:
