@@ -18,7 +18,7 @@ from .values import dataclass
 
 Text = bytes | bytearray
 
-ANSI = lazy.regex_bytes(rb"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)?|[()][A-Z0-9]|[=>78cDEHM])")
+ANSI = lazy.regex_bytes(rb"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b\n\r]{0,256}(?:\x07|\x1b\\)?|[()][A-Z0-9]|[=>78cDEHM])")
 _FRAME = lazy.regex_bytes(rb"^[ \t]*\xe2\x94[\x82\x83][ \t]?|[ \t]*\xe2\x94[\x82\x83][ \t]*$")
 _NEW_RECORD = lazy.regex_bytes(
     rb"\s*(?:\[?(?:rank|default|trainer)\s?\d|\[?\d{4}-\d\d-\d\d|\[[EWIF] ?\d|[EWIFD]\d{4} \d\d:|Traceback \(most"
@@ -41,7 +41,7 @@ class Found:
 class Matcher:
     """One pattern, compiled when first needed (most patterns never are)."""
 
-    __slots__ = ("caret", "dollar", "literals", "search", "window", "within_lines")
+    __slots__ = ("caret", "dollar", "literals", "search", "window")
 
     def __init__(self, pattern: Pattern, literals: Sequence[bytes]) -> None:
         self.search = compile_pattern(pattern).search
@@ -49,9 +49,6 @@ class Matcher:
         self.caret = has_anchor(pattern.pattern, "^")
         self.dollar = has_anchor(pattern.pattern, "$")
         self.literals = literals
-        # searched over many lines at once, such a pattern finds what it would find in each, and takes no longer
-        across = any(part in pattern.pattern for part in ("[^", r"\s", r"\D", r"\W", r"\n", r"\r", r"\v", r"\f"))
-        self.within_lines = not (self.caret or self.dollar or across)
 
     def span(self, text: Text, start: int, end: int, record_start: int, record_end: int) -> tuple[int, int] | None:
         """The first match inside text[start:end], a part of the record at the given place."""

@@ -17,7 +17,7 @@ from .curves import CurveFinding, curve_findings, curve_leads
 from .model import Series
 from .rank_detectors import missing, rank_differs, rank_ratio
 from .robust import median
-from .series import Firing, earliest, fire, first_run, robust_z, select, show, smooth, smoothing, where
+from .series import Firing, Group, earliest, fire, first_run, robust_z, select, show, smooth, smoothing, where
 from .signatures import MetricSignature, Predicate
 from .values import dataclass
 
@@ -344,24 +344,45 @@ def evaluate(predicate: Predicate, series: Sequence[Series], warmup: int = 0) ->
     return DETECTORS[predicate.test](predicate, series, warmup)
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """All series of one attempt, and the same by rank; without a rank by file: they belong to whoever printed it."""
+
+    number: int
+    everyone: Group
+    ranks: tuple[Group, ...]
+
+
+def by_attempt(series: Sequence[Series]) -> list[Attempt]:
+    """The last attempt first."""
+    attempts: dict[int, list[Series]] = {}
+    for s in series:
+        attempts.setdefault(s.attempt, []).append(s)
+    found = []
+    for number, here in sorted(attempts.items(), reverse=True):
+        owners: dict[tuple[int | None, int], list[Series]] = {}
+        for s in here:
+            owners.setdefault((s.rank, s.source if s.rank is None else -1), []).append(s)
+        ranks = tuple(Group(owners[key]) for key in sorted(owners, key=lambda k: (k[0] is None, k)))
+        found.append(Attempt(number, Group(here), ranks))
+    return found
+
+
 def evaluate_signature(sig: MetricSignature, series: Sequence[Series]) -> MetricMatch | None:
     """Whether the signature holds on some rank and attempt: the latest attempt in which it does.
 
     Predicates between ranks see all ranks of the attempt, the others one rank at a time.
     """
-    attempts: dict[int, list[Series]] = {}
-    for s in series:
-        attempts.setdefault(s.attempt, []).append(s)
-    for attempt, here in sorted(attempts.items(), reverse=True):
+    return evaluate_attempts(sig, by_attempt(series))
+
+
+def evaluate_attempts(sig: MetricSignature, attempts: Sequence[Attempt]) -> MetricMatch | None:
+    """The same for series that many signatures are judged on."""
+    for one in attempts:
+        attempt, here = one.number, one.everyone
         between = [p for p in (*sig.all, *sig.any, *sig.none) if p.test in BETWEEN_RANKS]
-        if between and len(between) == len(sig.all) + len(sig.any) + len(sig.none):
-            groups: list[Sequence[Series]] = [here]
-        else:
-            # A series without a rank belongs to whoever printed it: judged with its own file.
-            owners: dict[tuple[int | None, int], list[Series]] = {}
-            for s in here:
-                owners.setdefault((s.rank, s.source if s.rank is None else -1), []).append(s)
-            groups = [owners[key] for key in sorted(owners, key=lambda k: (k[0] is None, k))]
+        whole = between and len(between) == len(sig.all) + len(sig.any) + len(sig.none)
+        groups = (here,) if whole else one.ranks
         matches = [m for group in groups if (m := _holds(sig, group, here, attempt)) is not None]
         if matches:
             matches.sort(key=lambda m: (m.firings[-1].step, m.firings[-1].line, -1 if m.rank is None else m.rank))

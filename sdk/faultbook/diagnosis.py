@@ -66,9 +66,10 @@ def match(seen: Examined, signatures: Sequence[EntrySignature]) -> list[Match]:
         )
     ]
     if seen.series:
+        attempts = detectors.by_attempt(seen.series)
         for item in signatures:
             if not isinstance(item.signature, LogSignature):
-                holds = detectors.evaluate_signature(item.signature, seen.series)
+                holds = detectors.evaluate_attempts(item.signature, attempts)
                 if holds is not None:
                     found.append(ranking.from_metric(item.entry, item.signature, holds))
     return found

@@ -71,8 +71,9 @@ def _matches(text: str, anchors: Iterable[tuple[str, int]]) -> list[tuple[int, d
     return [(index, detail) for index, detail in found if detail is not None]
 
 
-BATCH = 1 << 20
+BATCH = 1 << 17
 """From this much text on, building a gate for all anchors at once pays."""
+_BLOCK = 4 << 20
 
 
 def matches_of(texts: Sequence[str]) -> Iterable[tuple[int, int, dict[str, Any]]]:
@@ -91,7 +92,7 @@ def matches_of(texts: Sequence[str]) -> Iterable[tuple[int, int, dict[str, Any]]
         end, size = start, 0
         block = bytearray()
         ends: list[int] = []
-        while end < len(texts) and size < 4 * BATCH:
+        while end < len(texts) and size < _BLOCK:
             block += texts[end][:_TOO_LONG].encode("utf-8", "replace") + b"\n"
             size = len(block)
             ends.append(size)

@@ -20,6 +20,8 @@ from .values import dataclass, field
 
 WHOLE = 2 << 20
 """Bytes of all log inputs together up to which every line is parsed."""
+_COLD = 10
+"""Literals of so many bytes rarely stand on every line."""
 
 
 @dataclass(slots=True)
@@ -46,7 +48,7 @@ def examine(
     logs = {s.index: s for s in sources if s.kind in ("log", "kernel", "scheduler", "stacks", "gpu") and not s.skipped}
     known = _known_size(logs.values())
     patterns = _patterns(wanted, hints=known is None or known > WHOLE)
-    scanner = scan.Scanner(patterns, gate=_gate(gate, known))
+    scanner = scan.Scanner(patterns, gate=_gate(gate, known), brief=_hints(wanted, patterns))
     scanned = {index: scanner.scan(s) for index, s in logs.items()}
     denied, found = _denied(wanted, patterns, scanned, logs, scanner.gate.name)
     notes = []
@@ -121,8 +123,9 @@ def _denied(
     logs: Mapping[int, Source],
     gate: str,
 ) -> tuple[list[Pattern], dict[int, Scanned]]:
-    """Patterns that only a `none` asks for, and their hits. What must not occur is often what stands on every line of a
-    healthy log: it is looked for only where everything else of the signature was found, in a scan of its own."""
+    """Patterns that only a `none` asks for, and their hits, as far as these were not looked for at once. What must not
+    occur is often what stands on every line of a healthy log: it is looked for only where everything else of the
+    signature was found, in a scan of its own."""
     hits = {key_of(patterns[number]) for one in scanned.values() for number in one.counts}
     known = {key_of(p) for p in patterns}
     asked: dict[Key, Pattern] = {}
@@ -141,15 +144,27 @@ def _denied(
 
 
 def _patterns(signatures: Iterable[Signature], hints: bool) -> list[Pattern]:
-    """All patterns that a signature requires; with `hints` also those that say where a large input is worth reading."""
+    """All patterns that a signature requires. In a large input (`hints`) also those that say where it is worth reading, and
+    those of a `none` that are cold enough not to be put off: a second pass takes longer."""
     found: dict[Key, Pattern] = {}
     if hints:
         found = {key_of(p): p for p in (*(e.pattern for e in events.EVENT_PATTERNS), *sampling.HINTS)}
     for signature in signatures:
         if isinstance(signature, LogSignature):
-            for pattern in (*signature.all, *signature.any):
+            cold = [p for p in signature.none if min(map(len, p.literals), default=0) >= _COLD] if hints else ()
+            for pattern in (*signature.all, *signature.any, *cold):
                 found.setdefault(key_of(pattern), pattern)
     return list(found.values())
+
+
+def _hints(signatures: Iterable[Signature], patterns: Sequence[Pattern]) -> list[int]:
+    """Numbers of the patterns that are hints and nothing else."""
+    others = {key_of(e.pattern) for e in events.EVENT_PATTERNS}
+    for s in signatures:
+        if isinstance(s, LogSignature):
+            others.update(key_of(p) for p in (*s.all, *s.any, *s.none))
+    hints = {key_of(p) for p in sampling.HINTS} - others
+    return [n for n, p in enumerate(patterns) if key_of(p) in hints]
 
 
 def _capped(

@@ -14,6 +14,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
+from .portable import without_anchors
+from .signatures import Pattern
+
 Block = bytes | bytearray | memoryview
 
 
@@ -30,14 +33,20 @@ class Gate(Protocol):
 
 _COMMON = b" 0e12osat.nci-5r3:l4967/p8md,uhf_gb'[]"
 """Bytes of logs, the most frequent first."""
+_WEIGHT = bytes(len(_COMMON) - at if (at := _COMMON.find(byte)) >= 0 else 0 for byte in range(256))
 
 
 def _rare_end(literal: bytes) -> int:
     """How much of a literal Vectorscan is given. It looks at a literal's last bytes first, so one that ends as healthy
     lines do makes it stop for nothing: the longest of those beginnings of ten bytes or more that end in the rarest three."""
-    weight = [len(_COMMON) - at if (at := _COMMON.find(byte)) >= 0 else 0 for byte in literal]
-    ends = range(min(10, len(literal)), len(literal) + 1)
-    return min(ends, key=lambda end: (sum(weight[end - 3 : end]), -end))
+    weight = literal.translate(_WEIGHT)
+    best = end = min(10, len(literal))
+    least = sum(weight[end - 3 : end])
+    for end in range(best + 1, len(literal) + 1):
+        here = weight[end - 3] + weight[end - 2] + weight[end - 1]
+        if here <= least:
+            best, least = end, here
+    return best
 
 
 class HyperscanGate:
@@ -46,34 +55,16 @@ class HyperscanGate:
     name = "hyperscan"
 
     def __init__(self, literals: Sequence[bytes]) -> None:
-        import hyperscan
-
-        self._hyperscan = hyperscan
         uses: dict[bytes, list[tuple[int, bytes]]] = {}
         for number, literal in enumerate(literals):
             end = _rare_end(literal)
             uses.setdefault(literal[:end], []).append((number, literal[end:]))
         self._uses = tuple(uses.values())
         self._plain = all(len(use) == 1 and not use[0][1] for use in self._uses)
-        self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-        # no SOM_LEFTMOST: start offsets cost a factor of 4, and the end is enough
-        self._database.compile(
-            expressions=list(uses), ids=list(range(len(uses))), elements=len(uses),
-            flags=hyperscan.HS_FLAG_CASELESS, literal=True,
-        )
-        self._local = threading.local()
+        self._database = _Database(list(uses), [True] * len(uses), literal=True)
 
     def find(self, block: Block) -> list[tuple[int, int]]:
-        scratch = getattr(self._local, "scratch", None)
-        if scratch is None:  # a scratch serves one thread at a time
-            scratch = self._local.scratch = self._hyperscan.Scratch(self._database)
-        found: list[tuple[int, int]] = []
-
-        def on_match(literal: int, _start: int, end: int, _flags: int, _context: object) -> None:
-            found.append((end, literal))
-
-        scan: Any = self._database.scan  # its stub wants str or bytes
-        scan(block, match_event_handler=on_match, scratch=scratch)
+        found = self._database.scan(block)
         if not self._plain:
             found = list(self._completed(memoryview(block), found))
         found.sort()
@@ -84,6 +75,52 @@ class HyperscanGate:
             for number, rest in self._uses[beginning]:
                 if not rest or bytes(block[end : end + len(rest)]).lower() == rest:
                     yield end + len(rest), number
+
+
+class ExpressionGate:
+    """Whole expressions in one Vectorscan database, for patterns whose literals stand everywhere and say nothing.
+    Wherever a pattern matches within a record, its end is found; what is found need not be a match, as a class may
+    match a line end, and anchors are left out."""
+
+    name = "hyperscan"
+
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        self._database = _Database(
+            [without_anchors(p.pattern).encode("ascii") for p in patterns], [p.ignore_case for p in patterns], literal=False
+        )
+
+    def find(self, block: Block) -> list[tuple[int, int]]:
+        return sorted(self._database.scan(block))
+
+
+class _Database:
+    """Compiled for Vectorscan; a scratch for each thread."""
+
+    def __init__(self, expressions: Sequence[bytes], caseless: Sequence[bool], literal: bool) -> None:
+        import hyperscan
+
+        self._hyperscan = hyperscan
+        self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+        # no SOM_LEFTMOST: start offsets cost a factor of 4, and the end is enough
+        self._database.compile(
+            expressions=list(expressions), ids=list(range(len(expressions))), elements=len(expressions),
+            flags=[hyperscan.HS_FLAG_CASELESS if either else 0 for either in caseless], literal=literal,
+        )  # fmt: skip
+        self._local = threading.local()
+
+    def scan(self, block: Block) -> list[tuple[int, int]]:
+        """(end, number) of all matches."""
+        scratch = getattr(self._local, "scratch", None)
+        if scratch is None:  # a scratch serves one thread at a time
+            scratch = self._local.scratch = self._hyperscan.Scratch(self._database)
+        found: list[tuple[int, int]] = []
+
+        def on_match(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
+            found.append((end, number))
+
+        scan: Any = self._database.scan  # its stub wants str or bytes
+        scan(block, match_event_handler=on_match, scratch=scratch)
+        return found
 
 
 class AhoCorasickGate:

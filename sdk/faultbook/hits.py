@@ -9,8 +9,10 @@ _RANKS = 1024
 """Different rank prefixes that are told apart in one input."""
 _KEPT_BYTES = 32 << 20
 """Text of hits kept of one input; beyond, they are only counted."""
-SATURATED = 8000
+SATURATED = 3000
 """Hits in a row of one pattern of which none was kept: from then on only its last ones are looked for."""
+SATURATED_BRIEFLY = 500
+"""The same for patterns that only say where an input is worth reading."""
 _RANK_FIRST = lazy.regex_bytes(
     rb"\[(?:rank|default|trainer|Rank |RANK )(\d{1,6})[\]|]|[ \t]{0,6}(\d{1,6}): |\[(?:\d+,)?(\d{1,6})\][:<]"
 )
@@ -33,8 +35,9 @@ _Raw = tuple[int, int, int, bytes]
 class Hits:
     """Hits as they come, in order of records, capped per pattern and rank prefix."""
 
-    def __init__(self, cap: int) -> None:
+    def __init__(self, cap: int, brief: frozenset[int] = frozenset()) -> None:
         self.cap = cap
+        self.brief = brief
         self.counts: dict[int, int] = {}
         self.first: list[_Raw] = []
         self.last: dict[tuple[int, bytes], _Raw] = {}
@@ -60,7 +63,7 @@ class Hits:
 
     def saturated(self, pattern: int) -> bool:
         """Whether looking further for this pattern is in vain."""
-        return self.in_vain.get(pattern, 0) >= SATURATED
+        return self.in_vain.get(pattern, 0) >= (SATURATED_BRIEFLY if pattern in self.brief else SATURATED)
 
     def keep(self, key: tuple[int, bytes], line: int, offset: int, text: bytes) -> None:
         self.kept[key] = self.kept.get(key, 0) + 1

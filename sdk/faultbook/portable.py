@@ -126,6 +126,8 @@ def _spell_space(token: str, in_class: bool) -> str:
 def window(pattern: str, ignore_case: bool = False) -> int:
     """How many bytes of one record the pattern is tried on at once (a power of two, at most
     `WINDOW`), so that one trial takes bounded time even on a line written to be slow."""
+    if sum(map(pattern.count, "*+{")) <= 1:
+        return WINDOW  # a single repeat takes half of the steps; no need to look closer
     tree = parse(pattern, ignore_case)
     repeats = list(_ambiguous_repeats(tree, _ALL_BYTES))
     size = WINDOW
@@ -137,6 +139,11 @@ def window(pattern: str, ignore_case: bool = False) -> int:
 def has_anchor(pattern: str, anchor: str) -> bool:
     """Whether `^` or `$` stands in the pattern as an anchor."""
     return any(token == anchor and not in_class for token, in_class in _tokens(pattern))
+
+
+def without_anchors(pattern: str) -> str:
+    """The pattern without `^` and `$`: it matches wherever the pattern does."""
+    return "".join(token for token, in_class in _tokens(pattern) if in_class or token not in ("^", "$"))
 
 
 # --- lexical rules: what the three engines read alike ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -128,6 +129,7 @@ def step_of(body: str) -> tuple[float, int | None] | None:
     return _step_in(body[:2000].lower())
 
 
+@functools.lru_cache(maxsize=4096)  # a line is asked for its step by several who know nothing of each other
 def _step_in(lowered: str) -> tuple[float, int | None] | None:
     match = _STEP.search(lowered)
     if match is None:

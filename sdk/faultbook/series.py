@@ -41,9 +41,28 @@ _PREFERRED = (
 """Of several series of one role these are the main ones, in this order."""
 
 
+class Group(list[Series]):
+    """Series that many predicates are judged on; remembers which of them they chose."""
+
+    __slots__ = ("chosen",)
+
+    def __init__(self, series: Iterable[Series]) -> None:
+        super().__init__(series)
+        self.chosen: dict[tuple[str, ...], list[Series]] = {}
+
+
 def select(predicate: Predicate, series: Sequence[Series]) -> list[Series]:
     """The series that the predicate names: the first present name, on every rank that has it."""
-    for wanted in predicate.series:
+    if not isinstance(series, Group):
+        return _chosen(predicate.series, series)
+    found = series.chosen.get(predicate.series)
+    if found is None:
+        found = series.chosen[predicate.series] = _chosen(predicate.series, series)
+    return found
+
+
+def _chosen(names: Iterable[str], series: Sequence[Series]) -> list[Series]:
+    for wanted in names:
         if wanted.startswith("role:"):
             found = [s for s in series if s.role == wanted[5:]]
             if found:
@@ -121,6 +140,8 @@ def smooth(values: Sequence[float]) -> list[float]:
     if len(values) < 5:
         return list(values)
     before = smoothing(len(values)) - 1
+    if all(map(math.isfinite, values)):
+        return [median(values[max(0, index - before) : index + 1]) for index in range(len(values))]
     result = []
     for index in range(len(values)):
         window = [v for v in values[max(0, index - before) : index + 1] if math.isfinite(v)]

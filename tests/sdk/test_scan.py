@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faultbook import hits as hits_module
+from faultbook import scan_pass
 from faultbook.model import Hit, Scanned, Source
 from faultbook.scan import Scanner, records, scan_files, windows
 from faultbook.signatures import Pattern
@@ -441,3 +442,29 @@ def test_a_literal_on_every_line_without_a_match_costs_no_hit_further_on(gate: s
     answers = [scanner.scan(text_source(data), block=block) for block in (300, 5000, 1 << 16, 1 << 19)]
     assert all(answer == answers[0] for answer in answers)
     assert [hit.line for hit in answers[0].hits] == [4322, 6000]
+
+
+def test_a_literal_on_every_line_is_looked_for_with_its_expression_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Vectorscan searches for whole expressions, the answer is that of trying each line: anchors, classes that could
+    match a line end, redraws, colours, escapes and long lines included."""
+    wanted = [
+        Pattern(pattern=r"^step \d+ time 7\d*$"), Pattern(pattern=r"time \d+\s+data \d+!", ignore_case=True),
+        Pattern(pattern=r"time [^x]{1,9}y"), Pattern(pattern=r"\btime\b.{0,20}\bend$"), Pattern(pattern=r'time "(?P<what>\w+)"', literals=("time ",)),
+    ]  # fmt: skip
+    rng = random.Random(5)
+    special = ["step 3 time 71", "x TIME 4  DATA 5!", "time 4\rtime \ry", "a time b end", "\x1b[1mti\x1b[0mme 8y",
+               r'{"m": "a\ntime \"word\""}', "time " + "z" * 9000 + " time 8y", "time 5\n data 6!", "time and\ny"]  # fmt: skip
+    lines = [rng.choice(special) if rng.random() < 0.02 else f"step {n} time {n % 60}s on and on" for n in range(3000)]
+    data = "\n".join(lines)
+    plain = [Scanner(wanted, gate=gate).scan(text_source(data), block=4000) for gate in INSTALLED_GATES]
+    monkeypatch.setattr(scan_pass, "_JOINED", 2000)
+    patient = [Scanner(wanted, gate=gate).scan(text_source(data), block=4000) for gate in INSTALLED_GATES]
+    for name in ("_HOPELESS", "_IDLE"):
+        monkeypatch.setattr(scan_pass, name, 50)
+    asked = []
+    expressions = Scanner.expressions
+    monkeypatch.setattr(Scanner, "expressions", lambda self, numbers: asked.append(numbers) or expressions(self, numbers))
+    hasty = [Scanner(wanted, gate=gate).scan(text_source(data), block=4000) for gate in INSTALLED_GATES]
+    assert asked
+    assert all(one == plain[0] for one in plain) and len({hit.pattern for hit in plain[0].hits}) == len(wanted)
+    assert all(one == patient[0] for one in (*patient, *hasty))
