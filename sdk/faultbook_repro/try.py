@@ -13,6 +13,7 @@ from .core.records import Outcome
 from .core.runner import Runner, RunnerError, Skipped
 from .core.spec import Spec, SpecError, load_spec
 from .isolation import held
+from .plain import refuse_harmful
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,6 +37,8 @@ def main(argv: list[str] | None = None) -> int:
         if (value := getattr(options, name)) is not None
     }
     try:
+        if options.target.is_dir():
+            refuse_harmful(options.target)
         spec = dataclasses.replace(load_spec(options.target), **overrides)
         outcome, objection, about = held(
             lambda keep: _run(spec, options, keep),

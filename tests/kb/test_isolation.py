@@ -161,6 +161,36 @@ def test_a_link_in_an_entry_is_not_followed(name: str, kb: Path, tmp_path: Path,
     assert not target.is_dir() or not any(target.iterdir())
 
 
+HARMFUL = {
+    "yaml bomb": ("entry.yaml", b"a: &a [x]\n" + b"".join(b"k%d: [%s]\n" % (n, b",".join([b"*a"] * 50)) for n in range(50))),
+    "deep yaml": ("entry.yaml", b"x: " + b"[" * 100_000),
+    "python object": ("entry.yaml", b"!!python/object/apply:os.system ['true']\n"),
+    "binary yaml": ("entry.yaml", b"\xff\x00"),
+    "deep python": ("repro.py", b"(" * 60_000),
+    "null bytes": ("repro.py", b"x = 1\x00"),
+    "binary python": ("repro.py", b"\xff\xfe"),
+    "huge python": ("repro.py", b"#" * 100_000),
+    "pipe": ("repro.py", None),
+    "pipe among the logs": ("logs/recorded-1.log", None),
+    "huge log": ("logs/recorded-1.log", b"x" * 300_000),
+}
+
+
+@pytest.mark.parametrize("name", HARMFUL)
+def test_files_that_would_blow_up_are_one_line(name: str, kb: Path) -> None:
+    folder = kb / "model" / "exploding-weight"
+    file, content = HARMFUL[name]
+    (folder / "logs").mkdir(exist_ok=True)
+    if content is None:
+        (folder / file).unlink(missing_ok=True)
+        os.mkfifo(folder / file)
+    else:
+        (folder / file).write_bytes(content)
+    with pytest.raises(SpecError) as caught:
+        load_entry(folder)
+    assert str(caught.value).count("\n") == 0 and len(str(caught.value)) < 400
+
+
 @pytest.mark.parametrize("variants", ['("", "x/../../../../out")', '("", "..")', '("", "a b")'])
 def test_a_variant_is_a_word(variants: str, kb: Path) -> None:
     folder = write_entry(kb / "model" / "two", repro=(("STEPS = 12", f"STEPS = 12\nVARIANTS = {variants}"),))
