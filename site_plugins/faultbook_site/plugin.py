@@ -31,6 +31,7 @@ log = get_plugin_logger(__name__)
 THEME = Path(__file__).parent / "theme"
 SEARCH_WORKER = re.compile(r"assets/javascripts/workers/search\.\w+\.min\.js")
 SEARCH_QUERY = Path(__file__).with_name("search_query.js")
+CONTRIBUTING = "contributing.md"
 STYLES = ("base.css", "entry.css", "lists.css", "paste.css")
 SCRIPTS = ("site.js", "browse.js", "engine.js", "result.js", "paste.js")
 
@@ -76,8 +77,9 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
             "scripts": [f"assets/faultbook/{n}" for n in SCRIPTS],
             "fonts": early,
         }
-        if self._kb is not None:
-            config.watch = [*config.watch, str(self._kb)]
+        self._contributing = Path(config.docs_dir).parent / "CONTRIBUTING.md"
+        watched = [self._kb, self._kb.parent / "proofs"] if self._kb is not None else []
+        config.watch = [*config.watch, *(str(p) for p in [*watched, self._contributing] if p is not None and p.exists())]
         return config
 
     def on_files(self, files: Files, *, config: MkDocsConfig) -> Files:
@@ -98,10 +100,11 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
         add("index.md", "Home", pages.home(one), {"hide": ["navigation", "toc"], "fb": {"page": "home"}}, nav=True)
         add("browse/index.md", "Browse", pages.browse(one), {"hide": ["navigation", "toc"]}, nav=True)
         add("families/index.md", "Families", families.page(one), {"hide": ["navigation", "toc"]}, nav=True)
-        add("proofs/index.md", "Proof records", pages.proof_page(one), {"hide": ["navigation", "toc"]})
+        add("proofs/index.md", "Proof records", pages.proof_page(one), {"hide": ["toc"]}, nav=True)
         add("tags/index.md", "Tags", pages.tag_index(one), {"hide": ["navigation", "toc"]})
         for name, entries in pages.tags(one).items():
-            add(f"tags/{name}.md", f"#{markup.attribute(name)}", pages.tag(name, entries), {"hide": ["navigation", "toc"]})
+            meta: dict[str, Any] = {"hide": ["navigation", "toc"], "template": TEMPLATE}
+            add(f"tags/{name}.md", f"#{markup.attribute(name)}", pages.tag(name, entries), meta)
         for slug, entry in one.by_slug.items():
             mine = self._made[slug]
             meta = {
@@ -111,6 +114,10 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
                 "fb": {"page": "entry", "slug": slug, "jsonld": mine.facts["jsonld"]},
             }
             add(f"entries/{slug}.md", mine.facts["title"], functools.partial(render, entry, one), meta, mine.key)
+        if self._contributing.is_file() and not files.get_file_from_path(CONTRIBUTING):
+            # The page that code hosts show, whose links start at the root of the checkout.
+            text = self._contributing.read_text(encoding="utf-8").replace("](docs/", "](")
+            files.append(File.generated(config, CONTRIBUTING, content=text))
         self._own_search_query(files, config)
         return files
 
@@ -125,7 +132,7 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
             log.warning("the theme's search worker was not found: pasted lines are searched for as they are")
 
     def on_env(self, env: jinja2.Environment, *, config: MkDocsConfig, files: Files) -> jinja2.Environment:
-        Shells().install(env)
+        Shells().install(env, _cache_folder(self.config.cache))
         return env
 
     def on_nav(self, nav: Navigation, *, config: MkDocsConfig, files: Files) -> Navigation:

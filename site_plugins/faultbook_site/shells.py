@@ -1,14 +1,16 @@
 """The theme's templates are run once for all pages of one shape, not once for each of a thousand entries.
 
-Entry pages differ from each other in their title, text, address and description, and in which sections their table of
-contents lists. A page of each such shape is rendered with marks in those places; the others are cut from it.
+Pages of entries differ from each other in their title, text, address and description, and in which sections their table of
+contents lists; so do pages of tags. One of each such shape is rendered with marks in those places; the others are cut from it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -29,8 +31,11 @@ class _Marked:
     def __init__(self, page: Any) -> None:
         self._page = page
         self.title, self.canonical_url, self.content = _MARKS["title"], _MARKS["address"], _CONTENT
-        self.meta = {**page.meta, "description": _MARKS["description"]}
-        self.meta["fb"] = {**page.meta["fb"], "slug": _MARKS["slug"], "jsonld": _MARKS["jsonld"]}
+        self.meta = dict(page.meta)
+        if "description" in page.meta:
+            self.meta["description"] = _MARKS["description"]
+        if "fb" in page.meta:
+            self.meta["fb"] = {**page.meta["fb"], "slug": _MARKS["slug"], "jsonld": _MARKS["jsonld"]}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._page, name)
@@ -41,7 +46,11 @@ class Shells:
         self._pieces: dict[str, list[str]] = {}
         self._trusted: bool | None = None
 
-    def install(self, env: jinja2.Environment) -> None:
+    def install(self, env: jinja2.Environment, cache: Path | None) -> None:
+        if cache is not None:
+            with contextlib.suppress(OSError):  # a folder that cannot be written to costs time only
+                (cache / "templates").mkdir(parents=True, exist_ok=True)
+                env.bytecode_cache = jinja2.FileSystemBytecodeCache(str(cache / "templates"))
         own = jinja2.DictLoader({TEMPLATE: "{{ faultbook_page() }}"})
         env.loader = jinja2.ChoiceLoader([own, env.loader] if env.loader else [own])
         env.globals["faultbook_page"] = self._page
@@ -62,8 +71,8 @@ class Shells:
             "content": page.content,
             "title": page.title,
             "address": html.escape(page.canonical_url),
-            **{name: str(page.meta["fb"][name]) for name in ("slug", "jsonld")},
-            "description": page.meta["description"],
+            "description": page.meta.get("description", ""),
+            **{name: str(page.meta.get("fb", {}).get(name, "")) for name in ("slug", "jsonld")},
         }
         made = "".join(filled[piece] if place % 2 else piece for place, piece in enumerate(pieces))
         if self._trusted is None:  # the first page of a build is also made the long way
@@ -78,9 +87,10 @@ class Shells:
 def _shape(page: Any) -> str:
     """All that the templates may look at, but for what is marked."""
     rest = {k: v for k, v in page.meta.items() if k not in ("description", "fb")}
-    kind = {k: v for k, v in page.meta["fb"].items() if k not in ("slug", "jsonld")}
+    kind = {k: v for k, v in page.meta["fb"].items() if k not in ("slug", "jsonld")} if "fb" in page.meta else None
     toc = [_contents(item) for item in page.toc]
-    return json.dumps([rest, kind, toc, page.url.count("/"), page.edit_url, page.is_homepage], default=str)
+    place = [page.url.count("/"), page.edit_url, page.is_homepage]
+    return json.dumps([rest, kind, "description" in page.meta, toc, *place], default=str)
 
 
 def _contents(item: Any) -> list[Any]:

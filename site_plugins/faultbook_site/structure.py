@@ -48,7 +48,8 @@ class GeneratedPage(Page):
     def render(self, config: MkDocsConfig, files: Files) -> None:
         """As mkdocs does it, unless the same text was rendered before under the same settings."""
         # Generated pages link by final address in sealed HTML, so no other page's address is part of the key.
-        settings = [self.file.src_uri, [str(e) for e in config.markdown_extensions], repr(config.mdx_configs)]
+        extensions = [e if isinstance(e, str) else type(e).__qualname__ for e in config.markdown_extensions]
+        settings = [self.file.src_uri, extensions, repr(config.mdx_configs)]
         page = self._kept.get(f"page\n{json.dumps(settings)}\n{self._given_key}", lambda: self._made(config, files))
         self.content = page["content"]
         self.toc = TableOfContents(_toc(page["toc"], 1))

@@ -52,6 +52,7 @@ def build_site(
     assert "\n  - faultbook\n" in text
     text = text.replace("\n  - faultbook\n", f"\n  - faultbook: {json.dumps(options)}\n")
     text = text.replace("docs_dir: docs", f"docs_dir: {root / 'docs'}").replace("site_dir: site", f"site_dir: {folder / 'site'}")
+    text = text.replace("paths: [sdk]", f"paths: [{root / 'sdk'}]")
     (folder / "mkdocs.yml").write_text(text, encoding="utf-8")
     path = [str(root / p) for p in ("site_plugins", "sdk", "schema")]
     if stub:
