@@ -28,10 +28,14 @@ from .values import dataclass, field
 HOOK = Path(__file__).parent / "_hook"
 GRACE = 1.5
 """Seconds that ranks get to write their evidence."""
+CAPTURE = 2.2
+"""Seconds that py-spy and nvidia-smi get, all at once."""
 LINGER = 2.0
 """Seconds that processes which outlive the command may keep its output open."""
 MOST_COPIED = 256 << 20
 """Bytes of logs that the ranks wrote elsewhere and that are copied into the bundle."""
+MOST_PROCESSES = 128
+"""Of the command's processes whose stacks py-spy takes."""
 LEAVE = 10.0
 """Seconds between asking a hanging job to stop and killing it."""
 
@@ -269,23 +273,27 @@ def _attend(
 
 
 def save_evidence(pid: int, folder: Path) -> list[str]:
-    """Stacks and dumps of all processes below `pid`, and the GPUs' state. Returns what could not be had."""
+    """Stacks and dumps of `pid` and all processes below it, and the GPUs' state. Returns what could not be had."""
     request = folder / "request"
     count = int(request.read_text()) + 1 if request.exists() else 1
     request.write_text(str(count))
     notes = []
+    captures: list[tuple[list[str], Path]] = []
     spy = shutil.which("py-spy")
     if spy is not None:
-        for child in descendants(pid):
-            _capture([spy, "dump", "--pid", str(child)], folder / "stacks" / f"py-spy-{child}.txt", 5)
+        pids = [pid, *descendants(pid)][:MOST_PROCESSES]
+        captures += [([spy, "dump", "--pid", str(p)], folder / "stacks" / f"py-spy-{p}.txt") for p in pids]
     else:
         notes.append("py-spy is not installed: stacks come from the ranks' own thread only")
-    if shutil.which("nvidia-smi") is not None:
-        _capture(["nvidia-smi", "-q"], folder / "nvidia-smi.txt", 5)
-    deadline = time.monotonic() + GRACE
-    while time.monotonic() < deadline and not any((folder / "stacks").iterdir()):
+    smi = shutil.which("nvidia-smi")
+    if smi is not None:
+        captures.append(([smi, "-q"], folder / "nvidia-smi.txt"))
+    begun = time.monotonic()
+    running = [c for c in (_started(*capture) for capture in captures) if c is not None]
+    while time.monotonic() < begun + GRACE and not any((folder / "stacks").glob("rank_*")):
         time.sleep(0.05)
     time.sleep(0.4)
+    notes += [note for note in (_finished(*one, begun + CAPTURE) for one in running) if note]
     if not any((folder / "stacks").iterdir()):
         notes.append("no process wrote its stacks: none of them is Python with RANK set, or it cannot run")
     return notes
@@ -307,11 +315,28 @@ def descendants(pid: int) -> list[int]:
     return sorted(found)
 
 
-def _capture(command: list[str], path: Path, seconds: float) -> None:
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, capture_output=True, timeout=seconds)
-        if done.stdout:
-            path.write_bytes(done.stdout)
+def _started(command: list[str], path: Path) -> tuple[subprocess.Popen[bytes], Path] | None:
+    """All are started at once: each has to be done by the same moment."""
+    try:
+        with open(path, "wb") as out:
+            return subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL), path
+    except OSError:
+        return None
+
+
+def _finished(process: subprocess.Popen[bytes], path: Path, deadline: float) -> str:
+    """What it wrote stays, if anything; a note when it took too long."""
+    note = ""
+    try:
+        process.wait(timeout=max(0.1, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        note = f"{' '.join(process.args[:2])} took too long" if isinstance(process.args, list) else ""
+    with contextlib.suppress(OSError):
+        if not path.stat().st_size:
+            path.unlink()  # no Python process, or not ours to look at
+    return note
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

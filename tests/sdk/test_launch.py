@@ -173,3 +173,20 @@ def test_logs_that_ranks_write_into_files_count_as_output_and_as_evidence(tmp_pa
 def test_where_torchrun_puts_its_logs_is_read_from_the_command():
     assert log_folders(["torchrun", "--log-dir", "a", "--log_dir=b/c", "train.py", "--log-dir"]) == ["a", "b/c"]
     assert log_folders(["srun", "python", "train.py"]) == []
+
+
+def test_tools_that_hang_with_the_job_do_not_delay_the_report(tmp_path: Path):
+    """py-spy sees the command itself too; nvidia-smi hangs where a GPU is lost."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "py-spy").write_text('#!/bin/sh\necho "Process $3: python train.py"\n')
+    (tools / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 60\n")
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    faultbook_run(tmp_path, "--hang-after", "1", "--stop-on-hang", code=HANGING.replace("sleep(8)", "sleep(60)"), RANK="0", PATH=path)
+    told = json.loads((tmp_path / "bundle" / "run.json").read_text())
+    assert any(note.endswith("nvidia-smi -q took too long") for note in told["notes"]), told
+    assert len(list((tmp_path / "bundle" / "stacks").glob("py-spy-*.txt"))) == 1
+    assert not (tmp_path / "bundle" / "nvidia-smi.txt").exists()
+    assert told["reported_after"][0] < 15
