@@ -16,6 +16,7 @@ from typing import Any
 from faultbook.catalog import CATALOGUE_SCHEMA, SIGNATURES_SCHEMA, knowledge_digest
 from faultbook.signatures import LogSignature, Pattern, Signature, to_dict
 
+from . import files
 from .digest import entry_digest, proof_digest, source_digest
 from .links import ancestors
 from .loader import Knowledge, LoadedEntry, load_kb
@@ -23,6 +24,7 @@ from .problems import InvalidKnowledge
 from .signature_rules import literals_of
 
 LOG_LINES, LOG_BYTES = 400, 48 * 1024
+MAX_PROOF = 1024 * 1024
 INVERSE = {
     "causes": "caused_by", "caused_by": "causes", "looks_like": "looks_like",
     "often_with": "often_with", "see_also": "see_also",
@@ -188,9 +190,10 @@ def _proofs(knowledge: Knowledge) -> dict[str, list[Json]]:
         item = knowledge.entries.get(slug)
         if item is None:
             continue
+        data, _ = files.read_bytes(folder, path.name, path.name, MAX_PROOF)
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            record = json.loads(data or b"")
+        except (ValueError, RecursionError):
             continue
         if slug not in digests:
             digests[slug] = proof_digest(entry_digest(item.folder), runner)

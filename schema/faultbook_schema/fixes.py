@@ -22,6 +22,8 @@ NEAR_MISSES = frozenset({"bad-vocabulary", "unknown-field", "unknown-entry", "un
 
 def fix(path: Path, problems: Sequence[Problem]) -> list[str]:
     """Mends one entry.yaml as far as that is mechanical, and says what was done. Raises OSError."""
+    if path.is_symlink():
+        return []  # reported as unreadable; writing would reach what it points to
     data = path.read_bytes()
     try:
         before = data.decode("utf-8-sig")

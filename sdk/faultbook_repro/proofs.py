@@ -112,6 +112,8 @@ def _small(results: dict[str, Any]) -> dict[str, Any]:
 def write_proof(proofs: Path, proof: dict[str, Any]) -> Path:
     """Leaves a record alone that already says the same with the same versions: no churn in git."""
     path = proof_path(proofs, proof["slug"], proof["device"])
+    if path.is_symlink():
+        path.unlink()  # of a pull request, perhaps: writing would reach what it points to
     try:
         old = json.loads(path.read_text(encoding="utf-8"))
         if all(old[k] == proof[k] for k in ("digest", "torch", "python", "platform", "mode")):

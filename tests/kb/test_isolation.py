@@ -17,6 +17,7 @@ from faultbook_repro.commands import verify
 from faultbook_repro.core.spec import SpecError
 from faultbook_repro.isolation import Refused, held
 from faultbook_repro.plain import load_entry
+from faultbook_repro.proofs import write_proof
 from faultbook_repro.reachable import covered
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
@@ -202,3 +203,11 @@ def test_a_slug_leads_nowhere_else(kb: Path) -> None:
     folder = write_entry(kb / "model" / "two", entry=(("slug: two", "slug: ../../two"),))
     with pytest.raises(SpecError, match="the same word"):
         load_entry(folder)
+
+
+def test_a_proof_record_is_not_written_through_a_link(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    (tmp_path / "one.cpu.json").symlink_to(precious)
+    write_proof(tmp_path, {"slug": "one", "device": "cpu"})
+    assert precious.read_text() == "precious" and "one" in (tmp_path / "one.cpu.json").read_text()
