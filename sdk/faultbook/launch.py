@@ -28,7 +28,7 @@ from .values import dataclass, field
 HOOK = Path(__file__).parent / "_hook"
 GRACE = 1.5
 """Seconds that ranks get to write their evidence."""
-CAPTURE = 2.2
+CAPTURE = 1.8
 """Seconds that py-spy and nvidia-smi get, all at once."""
 LINGER = 2.0
 """Seconds that processes which outlive the command may keep its output open."""

@@ -184,7 +184,8 @@ def test_tools_that_hang_with_the_job_do_not_delay_the_report(tmp_path: Path):
     for tool in tools.iterdir():
         tool.chmod(0o755)
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
-    faultbook_run(tmp_path, "--hang-after", "1", "--stop-on-hang", code=HANGING.replace("sleep(8)", "sleep(60)"), RANK="0", PATH=path)
+    code = HANGING.replace("sleep(8)", "sleep(60)")
+    faultbook_run(tmp_path, "--hang-after", "1", "--stop-on-hang", code=code, RANK="0", PATH=path)
     told = json.loads((tmp_path / "bundle" / "run.json").read_text())
     assert any(note.endswith("nvidia-smi -q took too long") for note in told["notes"]), told
     assert len(list((tmp_path / "bundle" / "stacks").glob("py-spy-*.txt"))) == 1
