@@ -27,7 +27,7 @@ PATIENCE = 10.0
 """Seconds that a data base gets to answer: what is in it is as untrusted as a log."""
 HINT = "needs {}: pip install 'faultbook[tracking]'"
 
-_RUN = lazy.regex(r"(?:^|/)[0-9a-f]{32}/metrics$")
+_RUN = lazy.regex(r"/[0-9a-f]{32}/metrics(?:/(.+))?$")
 _PRIVATE = lazy.regex(
     r"/[0-9a-f]{32}/(?:params|tags|inputs|outputs)$|/wandb/latest-run$|/(?:offline-)?run-\d{8}_\d{6}-[^/]+/(?:logs|tmp)$"
 )
@@ -43,13 +43,15 @@ class TrackingError(Exception):
 def format_of(path: str) -> str:
     """The tracker that keeps such a file (or, of MLflow, a run's folder of metrics); empty for all else."""
     base = os.path.basename(path).lower()
+    if base.endswith((".gz", ".zst", ".zstd")):
+        return ""  # the readers want the file itself
     if "tfevents" in base:
         return "tensorboard"
     if base.endswith(".wandb"):
         return "wandb"
     if base.endswith((".db", ".sqlite", ".sqlite3")):
         return "mlflow_db"
-    return "mlflow" if base == "metrics" and _RUN.search(_absolute(path)) else ""
+    return "mlflow" if _RUN.search(_absolute(path)) else ""
 
 
 def obstacle(path: str) -> str:
@@ -152,11 +154,12 @@ def _tensorboard(path: str, points: _Points) -> str:
 
 def _mlflow_folder(path: str, points: _Points) -> str:
     """`<run>/metrics/<name>`: a line is `milliseconds value step` (no step in old ones); names may hold slashes."""
-    for folder, folders, files in os.walk(path):
+    one_file: list[tuple[str, list[str], list[str]]] = [(os.path.dirname(path), [], [os.path.basename(path)])]
+    for folder, folders, files in os.walk(path) if os.path.isdir(path) else one_file:
         folders.sort()
         for file in sorted(files):
             full = os.path.join(folder, file)
-            name = os.path.relpath(full, path).replace(os.sep, "/")
+            name = _RUN.split(_absolute(full))[1]
             with open(full, encoding="utf-8", errors="replace") as lines:
                 for number, line in enumerate(lines, 1):
                     cells = line[:200].split()

@@ -123,6 +123,7 @@ def test_mlflow_run_folders(tmp_path: Path) -> None:
         same(found["train/loss"], LOSS)
         assert found["grad_norm"].values[20] == math.inf
         assert found["old"].steps == (1.0, 2.0)
+    same(read(run / "metrics" / "train" / "loss")["train/loss"], LOSS)
     answer = diagnose(tmp_path)
     assert answer.diagnoses[0].entry == "loss-nan" and answer.diagnoses[0].evidence[0].line == 21
 
