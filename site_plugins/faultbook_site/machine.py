@@ -107,7 +107,13 @@ def to_markdown(entry: Entry, catalogue: Catalogue) -> str:
     part("Verify", fence(verify.get("command"), "bash"), _line(verify.get("expect", "")))
     part("Signatures", *(f"- `{s.get('id', '')}` ({s.get('role', '')}): {_patterns(s)}" for s in entry.get("signatures") or ()))
     part("Related", *(f"- `{slug}` ({relation}): {_line(catalogue.title(slug))}" for slug, relation in related(entry, catalogue)))
-    part("References", *(f"- {_line(r.get('title', ''))}: {_line(r.get('url', ''))}" for r in entry.get("references") or ()))
+    part(
+        "References",
+        *(
+            f"- {_line(r.get('title', ''))} ({_line(r.get('date', ''))}): {_line(r.get('url', ''))}"
+            for r in entry.get("references") or ()
+        ),
+    )
     return "\n".join(out).rstrip() + "\n"
 
 

@@ -20,7 +20,7 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.nav import Navigation
 
 from . import catalogue as cat
-from . import engine, families, fonts, machine, made, markup, measured, pages, samples, search_rows, source
+from . import engine, families, fonts, machine, made, markup, measured, pages, samples, search_rows, seo, source
 from .config import FaultbookConfig
 from .kept import Kept
 from .render import render
@@ -97,7 +97,9 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
             GeneratedPage(title, file, config, produce, key or produce(), meta, self._kept)
             files.append(file)
 
-        add("index.md", "Home", pages.home(one), {"hide": ["navigation", "toc"], "fb": {"page": "home"}}, nav=True)
+        about = seo.home_json_ld(config.site_name, config.site_description or "", config.site_url or "")
+        home = {"hide": ["navigation", "toc"], "fb": {"page": "home", "jsonld": about}}
+        add("index.md", "Home", pages.home(one), home, nav=True)
         add("browse/index.md", "Browse", pages.browse(one), {"hide": ["navigation", "toc"]}, nav=True)
         add("families/index.md", "Families", families.page(one), {"hide": ["navigation", "toc"]}, nav=True)
         add("proofs/index.md", "Proof records", pages.proof_page(one), {"hide": ["toc"]}, nav=True)

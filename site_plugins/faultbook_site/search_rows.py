@@ -11,9 +11,15 @@ from . import markup
 from .catalogue import Entry
 from .runs import logs, matched_lines, patterns
 
-ANSWER, LINES, LONGEST = 120, 360, 620  # characters: of the answer, of log lines, of all; they keep the index small
+ANSWER, LINES, LONGEST = 130, 360, 630  # characters: of the answer, of log lines, of all; they keep the index small
 NAMES, SECTION = 8, 240
 _WORD = re.compile(r"[^\W_](?:[\w.']*\w)?")
+# What the search does not look for (part of its list of stop words).
+_STOP = """
+a an and are as at be been but by can could did do does for from had has have how if in into is it its may no not of on one only
+or other so some than that the their them then there these they this to was were what when where which while who will with
+"""
+NO_WORDS = frozenset(_STOP.split())
 # When and where it was printed: a time, an address, the folders of a path. Nobody's next line has the same.
 _PLACES = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:[\d.,]+Z?|0x[0-9a-f]+|(?:/[\w.@+-]+)+/(?=[\w.])|\b\d{7,}\b")
 _CODE = re.compile(r"(?:exit|code|status|signal|xid)", re.IGNORECASE)
@@ -46,7 +52,7 @@ def parts(entry: Entry) -> list[str]:
     rest: list[str] = []
     for text in _further(entry):
         for word in _WORD.findall(text):
-            if len(word) > 1 and word.lower() not in seen:
+            if len(word) > 1 and word.lower() not in seen and word.lower() not in NO_WORDS:
                 seen.add(word.lower())
                 rest.append(word)
     space = LONGEST - len(answer) - sum(map(len, lines))

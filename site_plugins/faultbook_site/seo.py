@@ -18,6 +18,13 @@ def meta(entry: Entry, url: str, dates: tuple[str, str] = ("", "")) -> dict[str,
     }
 
 
+def home_json_ld(name: str, description: str, site_url: str) -> str:
+    base = site_url.rstrip("/") + "/"
+    search = {"@type": "SearchAction", "target": f"{base}browse/?q={{q}}", "query-input": "required name=q"}
+    site = {"@type": "WebSite", "name": name, "description": description, "url": base, "potentialAction": search}
+    return json.dumps({"@context": "https://schema.org", **site}).replace("<", "\\u003c")
+
+
 def shorten(value: str, most: int) -> str:
     return value if len(value) <= most else value[: most - 1].rsplit(" ", 1)[0] + "…"
 
