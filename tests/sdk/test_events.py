@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from faultbook import events, literals, portable
@@ -212,3 +214,17 @@ def test_a_number_of_absurd_length_stays_a_number() -> None:
     found = dict(events.matches(line))
     detail = next(iter(found.values()))
     assert detail["local_rank"] == 10**18 and detail["pid"] == 9
+
+
+def test_no_event_pattern_can_be_pumped() -> None:
+    """A line of 8,000 characters made of the pattern's own words costs bounded time."""
+    slow = {}
+    for index, event in enumerate(EVENT_PATTERNS):
+        for anchor in event.pattern.anchors:
+            for unit in (" ", "a", "0 "):
+                for text in (anchor + unit * 8_000, unit * 4_000 + anchor, (anchor + unit) * 800):
+                    started = time.process_time()
+                    events.details(index, text[:8_000])
+                    if time.process_time() - started > 0.2:
+                        slow[event.kind] = (anchor, unit)
+    assert slow == {}
