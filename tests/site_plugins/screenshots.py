@@ -72,7 +72,10 @@ def show(page: Page, address: str, name: str, top: str) -> None:
         page.get_by_role("button", name=SAMPLE).click()
         page.locator(".fb-verdict").wait_for(timeout=90_000)
     if top:
-        page.locator(top).evaluate("e => { e.scrollIntoView({ block: 'start' }); scrollBy(0, -20); }")
+        # From the top in one go: a scroll upwards would bring up the button that leads there.
+        page.evaluate("scrollTo(0, 0)")
+        page.wait_for_timeout(400)
+        page.locator(top).evaluate("e => scrollTo(0, e.getBoundingClientRect().top + scrollY - 70)")
     page.evaluate("document.fonts.ready.then(() => 0)")
     page.wait_for_timeout(600)
 

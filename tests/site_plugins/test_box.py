@@ -127,11 +127,19 @@ def test_box_takes_several_files(box: Any, tmp_path: Path) -> None:
     assert "150 characters in 3" in box.locator(".fb-verdict").inner_text()
     box.locator(".fb-given button").first.click()
     expect(box.locator(".fb-given li")).to_have_count(2)
+    dropped = """(names) => {
+      const data = new DataTransfer();
+      for (const name of names) data.items.add(new File(["fine\\n"], name));
+      const event = new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true });
+      document.querySelector(".fb-drop").dispatchEvent(event);
+    }"""
+    box.evaluate(dropped, ["rank_3.log", "rank_4.log"])
+    expect(box.locator(".fb-given li")).to_have_count(4)
     many = [{"name": f"rank_{n}.log", "mimeType": "text/plain", "buffer": b"fine\n"} for n in range(300)]
     box.get_by_label("Log files").set_input_files(many)
-    expect(box.locator(".fb-given li").last).to_contain_text("and 296 more files")
+    expect(box.locator(".fb-given li").last).to_contain_text("and 298 more files")
     box.get_by_role("button", name="Diagnose").click()
-    expect(box.locator(".fb-verdict")).to_contain_text("1600 characters in 302")
+    expect(box.locator(".fb-verdict")).to_contain_text("1610 characters in 304")
     box.get_by_role("button", name="remove all").click()
     expect(box.locator(".fb-given li")).to_have_count(0)
 

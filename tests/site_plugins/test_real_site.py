@@ -102,6 +102,26 @@ def test_the_browser_gives_the_same_json(page: Any, real: Path, request: pytest.
 
 
 @pytest.mark.browser
+def test_every_page_holds_answer_and_fix_on_its_first_screen(page: Any, real: Path) -> None:
+    """On a desktop and on a phone: the quick answer, and the fix (or the causes of a symptom, or why a noise is harmless)."""
+    base = page.url.split("#")[0]
+    every = 1 if os.environ.get("FAULTBOOK_NIGHTLY") else 20
+    ask = """() => {
+      const answer = document.querySelector(".fb-answer"), beside = document.querySelector(".fb-do p");
+      const bottom = (element) => element && element.getBoundingClientRect().bottom;
+      return [bottom(answer), bottom(beside), document.documentElement.scrollWidth];
+    }"""
+    for width, height in ((1280, 800), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        for entry in entries(real)[::every]:
+            page.goto(f"{base}entries/{entry['slug']}/", wait_until="domcontentloaded")
+            page.evaluate("document.fonts.ready.then(() => 0)")
+            answer, beside, wide = page.evaluate(ask)
+            assert answer < height and wide <= width, entry["slug"]
+            assert beside is not None and (beside < height or entry["kind"] == "noise"), (entry["slug"], width, beside)
+
+
+@pytest.mark.browser
 @pytest.mark.skipif(not os.environ.get("FAULTBOOK_NIGHTLY"), reason="every page kind in every combination: FAULTBOOK_NIGHTLY=1")
 def test_axe_finds_nothing_on_the_real_site(page: Any, axe: str) -> None:
     base = page.url.split("#")[0]

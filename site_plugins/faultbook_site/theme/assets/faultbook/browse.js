@@ -59,7 +59,7 @@
     const summary = document.createElement("summary");
     summary.textContent = "Filters";
     more.append(summary);
-    more.open = matchMedia("(min-width: 60em)").matches || Object.values(chosen).some((c) => c.size);
+    more.open = matchMedia("(min-width: 60em)").matches;
     form.append(search, order, more);
     for (const [name, label] of Object.entries(NAMES)) {
       const values = [...new Set(rows.flatMap((r) => r.facets[name] || []))];
@@ -92,7 +92,7 @@
     form.addEventListener("submit", (event) => event.preventDefault());
     form.hidden = false;
     form.parentElement.classList.add("fb-browse--live");
-    return { search, order };
+    return { search, order, summary };
   }
 
   function arrange() {
@@ -128,6 +128,8 @@
         input.parentElement.classList.toggle("fb-facet--none", input.disabled);
       }
     }
+    const many = names.reduce((sum, name) => sum + chosen[name].size, 0);
+    summary.textContent = many ? `Filters (${many})` : "Filters";
     cancelAnimationFrame(pending);
     reveal(appearing);
     say.textContent = shown === rows.length ? `${rows.length} failures` : `${shown} of ${rows.length} failures`;
@@ -136,7 +138,7 @@
 
   if (!rows.length) return;
   read();
-  const { search, order } = build();
+  const { search, order, summary } = build();
   const show = () => { search.value = words; order.value = sort; if (sort !== "severity" || ordered !== rows) arrange(); update(false); };
   show();
   addEventListener("popstate", () => { read(); show(); });

@@ -58,10 +58,27 @@
   drop.addEventListener("drop", (event) => {
     event.preventDefault();
     drop.classList.remove("fb-drop--over");
-    const files = [...event.dataTransfer.files];
-    if (files.length) add(files.map((f) => ({ name: f.name, blob: f })));
+    if (event.dataTransfer.files.length) filesOf(event.dataTransfer).then(add);
     else add([{ name: "", blob: new Blob([event.dataTransfer.getData("text")]) }]);
   });
+  // Files that were dropped, those inside of folders with their paths.
+  async function filesOf(transfer) {
+    const entries = [...transfer.items].map((item) => item.webkitGetAsEntry && item.webkitGetAsEntry()).filter(Boolean);
+    if (!entries.some((entry) => entry.isDirectory)) return [...transfer.files].map((f) => ({ name: f.name, blob: f }));
+    const found = [];
+    for (let entry = entries.shift(); entry; entry = entries.shift()) {
+      if (entry.isFile) {
+        found.push({ name: entry.fullPath.slice(1), blob: await new Promise((done, failed) => entry.file(done, failed)) });
+        continue;
+      }
+      const reader = entry.createReader(); // gives a hundred or so at a time, then none
+      for (let some = [0]; some.length;) {
+        some = await new Promise((done, failed) => reader.readEntries(done, failed));
+        entries.push(...some);
+      }
+    }
+    return found;
+  }
   for (const input of [picker, folder]) {
     input.addEventListener("change", () => {
       add([...input.files].map((f) => ({ name: f.webkitRelativePath || f.name, blob: f })));
