@@ -6,6 +6,7 @@ are worth a diagnosis; it does not compare ranks and reaches no verdict.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -62,14 +63,22 @@ def scan_folder(
     run = _engine(engine, workers)
     found = sources.discover(paths)
     wanted = [s for s in catalog.signatures if isinstance(s.signature, LogSignature) and not _virtual(s.signature)]
-    patterns = _patterns(wanted)
+    number = 1 if engine == "local" else BATCHES * (workers or os.cpu_count() or 1)
+
+    def scanned(files: Sequence[Source], patterns: Sequence[Pattern]) -> dict[int, Scanned | str]:
+        results: dict[int, Scanned | str] = {}
+        if files and patterns:
+            for outcomes in run(partial(scan_batch, patterns=patterns, gate=gate), batches(files, number)):
+                results.update(outcomes)
+        return results
+
+    asked = _Asked(wanted)
     readable = [s for s in found if not s.skipped]
-    parts = batches(readable, 1 if engine == "local" else BATCHES * (workers or os.cpu_count() or 1))
-    results: dict[int, Scanned | str] = {}
-    for outcomes in run(partial(scan_batch, patterns=patterns, gate=gate), parts):
-        results.update(outcomes)
-    numbers = {key_of(p): n for n, p in enumerate(patterns)}
-    return [_file(source, results.get(source.index, source.skipped), wanted, numbers) for source in found]
+    results = scanned(readable, asked.patterns)
+    # What must not occur often stands on every line of a healthy log: looked for only where the rest is there.
+    doubtful = [s for s in readable if isinstance(one := results[s.index], Scanned) and any(q.none for q in asked.held(one))]
+    denied = scanned(doubtful, asked.denied)
+    return [asked.of_file(source, results.get(source.index, source.skipped), denied.get(source.index)) for source in found]
 
 
 def scan_batch(batch: Batch, patterns: Sequence[Pattern], gate: str | None = None) -> list[Outcome]:
@@ -121,43 +130,65 @@ def to_dict(files: Sequence[FileScan], engine: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _patterns(signatures: Iterable[EntrySignature]) -> list[Pattern]:
-    found: dict[Key, Pattern] = {}
-    for item in signatures:
-        assert isinstance(item.signature, LogSignature)
-        for pattern in (*item.signature.all, *item.signature.any, *item.signature.none):
-            found.setdefault(key_of(pattern), pattern)
-    return list(found.values())
-
-
 def _virtual(signature: LogSignature) -> bool:
     return any(fact_lines.is_virtual(p) for p in (*signature.all, *signature.any, *signature.none))
 
 
-def _file(source: Source, found: Scanned | str | None, wanted: Sequence[EntrySignature], numbers: dict[Key, int]) -> FileScan:
-    if not isinstance(found, Scanned):
-        return FileScan(source.name, 0, 0, (), found or "not scanned")
-    first: dict[int, tuple[int, str]] = {}
-    for hit in found.hits:
-        first.setdefault(hit.pattern, (hit.line, hit.text))
-    seen = []
-    for item in wanted if first else ():
-        signature = item.signature
-        assert isinstance(signature, LogSignature)
-        has = partial(_enough, counts=found.counts, numbers=numbers)
-        if not all(has(p) for p in signature.all) or (signature.any and not any(has(p) for p in signature.any)):
-            continue
-        if any(found.counts.get(numbers[key_of(p)]) for p in signature.none):
-            continue
-        own = [numbers[key_of(p)] for p in (*signature.all, *signature.any) if numbers[key_of(p)] in first]
-        line, text = min(first[n] for n in own)
-        count = sum(found.counts.get(n, 0) for n in own)
-        seen.append(Seen(item.name, signature.role, count, line, mask_secrets(text)[:500]))
-    return FileScan(source.name, found.lines, found.size, tuple(sorted(seen, key=lambda s: (s.line, s.signature))))
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A signature in numbers of patterns."""
+
+    item: EntrySignature
+    all: tuple[tuple[int, int], ...]
+    """(pattern, how many lines at least)."""
+    any: tuple[tuple[int, int], ...]
+    none: tuple[int, ...]
 
 
-def _enough(pattern: Pattern, counts: Any, numbers: dict[Key, int]) -> bool:
-    return int(counts.get(numbers[key_of(pattern)], 0)) >= pattern.at_least
+class _Asked:
+    """All signatures: what is looked for at first, and what only in some files (`denied`)."""
+
+    def __init__(self, wanted: Sequence[EntrySignature]) -> None:
+        signatures = [s.signature for s in wanted if isinstance(s.signature, LogSignature)]
+        first: dict[Key, Pattern] = {key_of(p): p for s in signatures for p in (*s.all, *s.any)}
+        later: dict[Key, Pattern] = {key_of(p): p for s in signatures for p in s.none if key_of(p) not in first}
+        self.patterns, self.denied = list(first.values()), list(later.values())
+        numbers = {key: n for n, key in enumerate((*first, *later))}
+        self.questions = [
+            _Question(
+                item,
+                tuple((numbers[key_of(p)], p.at_least) for p in s.all),
+                tuple((numbers[key_of(p)], p.at_least) for p in s.any),
+                tuple(numbers[key_of(p)] for p in s.none),
+            )
+            for item, s in zip(wanted, signatures, strict=True)
+        ]
+
+    def held(self, found: Scanned) -> list[_Question]:
+        """Those of which everything that must be there is there."""
+        counts = found.counts
+        return [
+            q for q in self.questions if counts
+            and all(counts.get(n, 0) >= least for n, least in q.all)
+            and (not q.any or any(counts.get(n, 0) >= least for n, least in q.any))
+        ]  # fmt: skip
+
+    def of_file(self, source: Source, found: Scanned | str | None, denied: Scanned | str | None) -> FileScan:
+        if not isinstance(found, Scanned) or isinstance(denied, str):
+            why = denied if isinstance(denied, str) else found
+            return FileScan(source.name, 0, 0, (), why if isinstance(why, str) else "not scanned")
+        there = set(found.counts) | {len(self.patterns) + n for n in (denied.counts if denied else ())}
+        first: dict[int, tuple[int, str]] = {}
+        for hit in found.hits:
+            first.setdefault(hit.pattern, (hit.line, hit.text))
+        seen = []
+        for q in self.held(found):
+            own = [n for n, _ in (*q.all, *q.any) if n in first]
+            if own and there.isdisjoint(q.none):
+                line, text = min(first[n] for n in own)
+                count = sum(found.counts.get(n, 0) for n in own)
+                seen.append(Seen(q.item.name, q.item.signature.role, count, line, mask_secrets(text)[:500]))
+        return FileScan(source.name, found.lines, found.size, tuple(sorted(seen, key=lambda s: (s.line, s.signature))))
 
 
 # --- engines ---
@@ -178,7 +209,7 @@ def _engine(name: str, workers: int | None) -> Engine:
         if find_spec(library) is None:
             package = {"dask": "'dask[distributed]'", "ray": "ray"}[name]
             raise EngineMissing(f"--engine {name} needs {library}: pip install {package}, or use --engine process")
-        return _dask if name == "dask" else _ray
+        return partial(_dask if name == "dask" else _ray, workers=workers)
     raise EngineMissing(f"no engine {name!r}: one of {', '.join(ENGINES)}")
 
 
@@ -191,20 +222,34 @@ def _processes(work: Work, parts: Sequence[Batch], workers: int | None) -> Itera
         yield from pool.map(work, parts)
 
 
-def _dask(work: Work, parts: Sequence[Batch]) -> Iterable[list[Outcome]]:
+def _dask(work: Work, parts: Sequence[Batch], workers: int | None) -> Iterable[list[Outcome]]:
     """On the cluster that Dask's own configuration names ($DASK_SCHEDULER_ADDRESS), else on this machine."""
     from importlib import import_module
 
-    with import_module("distributed").Client() as client:
+    distributed = import_module("distributed")
+    if import_module("dask").config.get("scheduler-address", None):
+        with distributed.Client() as client:
+            yield from client.gather(client.map(work, list(parts)))
+        return
+    # Its workers complain at every end that the scheduler has gone.
+    here = {"n_workers": workers or os.cpu_count(), "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(silence_logs=logging.CRITICAL, **here) as cluster, distributed.Client(cluster) as client:
         yield from client.gather(client.map(work, list(parts)))
 
 
-def _ray(work: Work, parts: Sequence[Batch]) -> Iterable[list[Outcome]]:
+def _ray(work: Work, parts: Sequence[Batch], workers: int | None) -> Iterable[list[Outcome]]:
     """On the cluster that $RAY_ADDRESS names, else on this machine."""
     from importlib import import_module
 
     ray = import_module("ray")
-    ray.init(ignore_reinit_error=True, log_to_driver=False)
-    remote = ray.remote(work.func if isinstance(work, partial) else work)
-    extra = work.keywords if isinstance(work, partial) else {}
-    yield from ray.get([remote.remote(part, **extra) for part in parts])
+    ours = not ray.is_initialized()
+    if ours:
+        here = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **here)
+    try:
+        remote = ray.remote(work.func if isinstance(work, partial) else work)
+        extra = work.keywords if isinstance(work, partial) else {}
+        yield from ray.get([remote.remote(part, **extra) for part in parts])
+    finally:
+        if ours:
+            ray.shutdown()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from faultbook.catalog import Catalog
 from faultbook.fanout import EngineMissing, batches, scan_folder, to_dict
 from faultbook.model import Source
 
@@ -41,6 +42,31 @@ def test_processes_give_the_answer_of_one_after_the_other(folder: Path):
     for seen in known["signatures"]:
         text = (folder / "run-07.log").read_text().splitlines()[seen["first"]["line"] - 1]
         assert text.startswith(seen["first"]["text"][:50]) and seen["count"] >= 1
+
+
+@pytest.mark.parametrize(("engine", "library"), [("dask", "distributed"), ("ray", "ray")])
+def test_a_cluster_of_this_machine_gives_the_answer_of_one_after_the_other(engine: str, library: str, folder: Path):
+    pytest.importorskip(library, reason=f"{library} is not installed: --engine {engine} is not run")
+    local = scan(str(folder), "--json")
+    spread = scan(str(folder), "--json", "--engine", engine, "--workers", "2")
+    assert (local.returncode, spread.returncode) == (0, 0), spread.stderr
+    assert "Traceback" not in spread.stderr
+    a, b = json.loads(local.stdout), json.loads(spread.stdout)
+    assert (a.pop("engine"), b.pop("engine")) == ("local", engine)
+    assert a == b
+
+
+@pytest.mark.parametrize("engine", ["local", "process"])
+def test_a_line_that_must_not_be_there_is_looked_for_where_the_rest_is(engine: str, tmp_path: Path):
+    row = {"entry": "e", "kind": "log", "id": "s", "role": "root",
+           "all": [{"pattern": "disk is full", "literals": ["disk is full"]}],
+           "none": [{"pattern": r"loss \d", "literals": ["loss "]}]}  # fmt: skip
+    catalog = Catalog("", {"e": {"slug": "e"}}, [row], "")
+    (tmp_path / "a.log").write_text("disk is full\n")
+    (tmp_path / "b.log").write_text("loss 3\ndisk is full\n")
+    (tmp_path / "c.log").write_text("loss 3\n")
+    found = scan_folder([str(tmp_path)], catalog, engine, workers=2)
+    assert [(f.file, [s.signature for s in f.seen]) for f in found] == [("a.log", ["e#s"]), ("b.log", []), ("c.log", [])]
 
 
 def test_a_person_gets_a_table_and_totals(folder: Path):
