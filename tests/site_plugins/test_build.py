@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import io
 import json
+import re
 import shutil
 import urllib.parse
-import xml.etree.ElementTree as ET
 import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 import sample_entries as sample
-from conftest import build_site
 
 pytest.importorskip("mkdocs")
 
@@ -72,25 +69,6 @@ def test_all_pages_are_there(site: Path) -> None:
         assert (site / path).is_file(), path
 
 
-def test_no_dead_link_and_no_dead_anchor(site: Path) -> None:
-    everything = pages(site)
-    checked = 0
-    for path, page in everything.items():
-        if path.name == "404.html":
-            continue  # its links are absolute, for it is shown at any address
-        for link in page.links:
-            parts = urllib.parse.urlsplit(link)
-            if parts.scheme or parts.netloc or link.startswith("javascript:void"):
-                continue
-            target = (path.parent / urllib.parse.unquote(parts.path)).resolve() if parts.path else path
-            target = target / "index.html" if target.is_dir() else target
-            assert target.is_file(), f"{path.relative_to(site)} links to {link}"
-            if parts.fragment and not parts.fragment.startswith("__") and target.suffix == ".html":
-                assert parts.fragment in everything[target].ids, f"{path.relative_to(site)} links to {link}"
-            checked += 1
-    assert checked > 100
-
-
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     for path, page in pages(site).items():
         for address in page.loads:
@@ -102,19 +80,6 @@ def test_an_alias_that_is_a_slug_redirects(site: Path) -> None:
     text = (site / "entries/logit-scale-collapse/index.html").read_text()
     assert 'url=../learned-temperature-collapse/"' in text
     assert not (site / "entries/Contrastive temperature divergence").exists()
-
-
-def test_machine_files(site: Path) -> None:
-    data = json.loads((site / "catalog.json").read_text())
-    assert {e["slug"] for e in data["entries"]} >= {"representation-collapse", "omp-threads-notice"}
-    one = json.loads((site / "entries/learned-temperature-collapse.json").read_text())
-    assert one == next(e for e in data["entries"] if e["slug"] == one["slug"])
-    assert json.loads((site / "signatures.json").read_text())["schema"] == "faultbook.signatures/1"
-    llms = (site / "llms.txt").read_text()
-    assert all(f"/entries/{e['slug']}.md" in llms for e in data["entries"])
-    assert ET.parse(site / "feed.xml").getroot().tag.endswith("feed")
-    listed = (site / "sitemap.xml").read_text()
-    assert "/entries/learned-temperature-collapse/" in listed
 
 
 def test_entry_head_has_previews_and_json_ld(site: Path) -> None:
@@ -156,7 +121,7 @@ def test_search_index_holds_own_rows_only(site: Path) -> None:
 
 def test_search_rows_are_escaped() -> None:
     row = search_rows.row(sample.hostile())
-    assert "<" not in row["title"] + row["text"]
+    assert "<" not in row["title"] + "".join(row["tags"]) + re.sub("</?p>", "", row["text"])
 
 
 def test_engine_archive_is_complete_and_stable(root: Path) -> None:
@@ -201,29 +166,3 @@ def test_pinned_version_is_the_locked_one(root: Path) -> None:
     assert lock["packages"]["node_modules/pyodide"]["version"] == engine.pinned()[0]
     assert all("resolved" not in p for p in lock["packages"].values())
     assert all("integrity" in p for name, p in lock["packages"].items() if name)
-
-
-def test_cached_pages_are_the_same(root: Path, tmp_path: Path, needs_mkdocs: None) -> None:
-    def digest(site: Path) -> dict[str, str]:
-        # The date of the build is in the sitemap only.
-        return {
-            str(p.relative_to(site)): hashlib.sha256(p.read_bytes()).hexdigest()
-            for p in site.rglob("*")
-            if p.is_file() and not p.name.startswith("sitemap")
-        }
-
-    cache = tmp_path / "cache"
-    cold = digest(build_site(root, tmp_path / "a", sample.catalogue(), cache=str(cache))[0])
-    assert list(cache.glob("pages/*.json"))
-    warm = digest(build_site(root, tmp_path / "b", sample.catalogue(), cache=str(cache))[0])
-    assert cold == warm
-    changed = sample.temperature()
-    changed["quick_answer"] = "Something else entirely."
-    after = build_site(root, tmp_path / "c", sample.catalogue(changed), cache=str(cache))[0]
-    assert "Something else entirely." in (after / "entries/learned-temperature-collapse/index.html").read_text()
-
-
-def test_page_budget(site: Path) -> None:
-    """The page itself, beyond the assets that all pages share."""
-    for path in (site / "entries").glob("*/index.html"):
-        assert len(gzip.compress(path.read_bytes())) < 60_000, path
