@@ -48,7 +48,7 @@ def _overview(groups: dict[str, list[Entry]], catalogue: Catalogue) -> str:
 def _dot(entry: Entry) -> str:
     level = entry["severity"] if entry.get("severity") in SEVERITIES else "low"
     shape = " fb-spot--hub" if entry["kind"] == "symptom" else ""
-    title = markup.attribute(entry["title"])
+    title = markup.seal(markup.attribute(entry["title"]))
     address = f"{ENTRIES}{markup.text(entry['slug'])}/"
     return f'<a class="fb-dot--{level}" href="{address}" title="{title}" aria-label="{title}"><i class="fb-spot{shape}"></i></a>'
 

@@ -33,12 +33,17 @@ VIEWS = {
     "decision-table": ("entries/collective-desync/", "#routes"),
     "diagnosis": ("", ".fb-result"),
 }
+DESKTOP_ONLY = ("families", "runs")
 # Desktop in the light scheme, phone in the dark one: every view in both costs the reader more than it shows.
 SCREENS = ((1280, 800, "light"), (390, 844, "dark"))
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    extensions_map = {**http.server.SimpleHTTPRequestHandler.extensions_map, ".mjs": "text/javascript", ".wasm": "application/wasm"}
+    extensions_map = {
+        **http.server.SimpleHTTPRequestHandler.extensions_map,
+        ".mjs": "text/javascript",
+        ".wasm": "application/wasm",
+    }
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -57,6 +62,8 @@ def main() -> int:
             context = browser.new_context(viewport=size, color_scheme=scheme, device_scale_factor=1.5 if width < 600 else 1)
             page = context.new_page()
             for name, (address, top) in VIEWS.items():
+                if width < 600 and name in DESKTOP_ONLY:
+                    continue
                 show(page, f"http://127.0.0.1:{server.server_port}/{address}", name, top)
                 path = out / f"{name}-{width}.webp"
                 path.write_bytes(compressed(page.screenshot()))
