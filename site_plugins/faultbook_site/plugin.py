@@ -181,6 +181,8 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
             _put(site, path, text.encode())
         _put(site, "catalog.json", machine.catalog_json(self.data, [m.json for m in self._made.values()]).encode())
         _put(site, "signatures.json", self.signatures)
+        for schema in sorted((Path(config.docs_dir).parent / "schema").glob("*.schema.json")):
+            _put(site, f"schema/{schema.name}", schema.read_bytes())
         self._kept.tidy()
         for path, given in (self._sample_files | self._fonts).items():
             _put(site, path, given)

@@ -96,4 +96,4 @@ def test_wrong_knowledge_is_one_line_for_each_problem(private: Path, tmp_path: P
     config = load_config(str(broken / "mkdocs.yml"))
     with pytest.raises(PluginError, match=r"entry\.yaml:\d+: .*severity") as caught:
         config.plugins.on_config(config)
-    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value).splitlines()) == 2  # how many, and each

@@ -135,7 +135,8 @@ def test_every_entry_is_described_to_search_engines(real_site: Path) -> None:
 def test_data_is_whole_and_follows_its_schemas(real_site: Path, root: Path) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     given = {name: json.loads((real_site / name).read_text(encoding="utf-8")) for name in ("catalog.json", "signatures.json")}
-    schema = json.loads((root / "schema" / "signatures.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads((real_site / "schema" / "signatures.schema.json").read_text(encoding="utf-8"))
+    assert sorted(p.name for p in (real_site / "schema").iterdir()) == sorted(p.name for p in root.glob("schema/*.schema.json"))
     jsonschema.Draft202012Validator(schema).validate(given["signatures.json"])
     assert given["catalog.json"]["schema"] == "faultbook.catalogue/1"
     compiled = json.loads((real_site.parent / "catalogue" / "catalog.json").read_text(encoding="utf-8"))
@@ -198,3 +199,43 @@ def test_five_pages_without_mkdocs_hold_what_mkdocs_builds(real_site: Path, root
         ours, theirs = (re.sub(r"\s+", " ", re.sub(r'<dl class="fb-measured">.*?</p>', "", t)) for t in (body, built))
         for section in ours.split("<h2 id=")[1:-1]:
             assert section.strip() in theirs, (slug, section[:200])
+
+
+def test_the_example_for_machines_names_the_entry(real_site: Path, root: Path, tmp_path: Path) -> None:
+    page = (root / "docs" / "for-machines.md").read_text(encoding="utf-8")
+    [example] = [code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "signatures.json" in code]
+    (tmp_path / "signatures.json").write_bytes((real_site / "signatures.json").read_bytes())
+    (tmp_path / "run.log").write_text(
+        "step 1\nRuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed.\n", encoding="utf-8"
+    )
+    done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("dataloader-worker-killed RuntimeError"), done.stdout
+
+
+def test_new_entries_are_in_the_feed_newest_first() -> None:
+    from faultbook_site import catalogue, machine
+
+    one = catalogue.from_json({"entries": [{"slug": s, "title": f"{s} & more", "quick_answer": "q"} for s in ("a", "b", "c")]})
+    dates = {"a": ("2026-01-01T00:00:00Z", "2026-05-01T00:00:00Z"), "b": ("2026-02-01T00:00:00Z", "2026-02-01T00:00:00Z")}
+    feed = ET.fromstring(machine.feed(one, BASE, dates))
+    atom = "{http://www.w3.org/2005/Atom}"
+    assert [e.findtext(f"{atom}title") for e in feed.findall(f"{atom}entry")] == ["b & more", "a & more"]
+    assert feed.findtext(f"{atom}updated") == "2026-02-01T00:00:00Z"
+
+
+def test_dates_come_from_version_control(tmp_path: Path) -> None:
+    from faultbook_site import source
+
+    def commit(day: str) -> None:
+        when = {"GIT_AUTHOR_DATE": day, "GIT_COMMITTER_DATE": day}
+        who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+        for words in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", day]):
+            subprocess.run(["git", *words], cwd=tmp_path, check=True, env={**os.environ, **when})
+
+    entry = tmp_path / "kb" / "data" / "some-failure" / "entry.yaml"
+    entry.parent.mkdir(parents=True)
+    assert source.dates(tmp_path / "kb") == {} or "some-failure" not in source.dates(tmp_path / "kb")
+    for day in ("2026-01-02T03:04:05+00:00", "2026-02-03T04:05:06+00:00"):
+        entry.write_text(day, encoding="utf-8")
+        commit(day)
+    assert [d[:10] for d in source.dates(tmp_path / "kb")["some-failure"]] == ["2026-01-02", "2026-02-03"]
