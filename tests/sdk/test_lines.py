@@ -1,6 +1,6 @@
 """One test for each form of prefix: rank, local rank, host, process, time, and what is left.
 
-The lines are our own, in the layouts that the programs print.
+The lines are our own, in the layouts that the programs print. Longer than other files: most of it is that one table.
 """
 
 from __future__ import annotations
