@@ -12,7 +12,7 @@ from .catalogue import Entry
 from .runs import logs, matched_lines, patterns
 
 ANSWER, LINES, LONGEST = 130, 360, 630  # characters: of the answer, of log lines, of all; they keep the index small
-NAMES, SECTION = 8, 240
+NAMES, SECTION = 8, 160
 _WORD = re.compile(r"[^\W_](?:[\w.']*\w)?")
 # What the search does not look for (part of its list of stop words).
 _STOP = """

@@ -128,6 +128,15 @@ def serve() -> Iterator[Callable[[Path], str]]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
+        def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+            lost = Path(self.directory) / "404.html"
+            if code != 404 or not lost.is_file():
+                return super().send_error(code, message, explain)
+            self.send_response(404)  # as static hosts do
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(lost.read_bytes())
+
     def start(folder: Path) -> str:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
         threading.Thread(target=server.serve_forever, daemon=True).start()

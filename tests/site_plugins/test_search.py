@@ -109,3 +109,16 @@ def test_titles_and_few_words_find_their_entry(real_site: Path, search: Any) -> 
 def test_no_line_stops_the_search(search: Any, line: str) -> None:
     search(line)
     assert search("cuda out of memory")
+
+
+def test_a_wrong_address_is_searched_for(real_site: Path, serve: Callable[[Path], str], chromium: Any) -> None:
+    context = chromium.new_context()
+    page = context.new_page()
+    answer = page.goto(serve(real_site) + "entries/cuda-out-of-memry/")
+    assert answer.status == 404 and page.title().startswith("Nothing at this address")
+    box = page.locator("#fb-find")
+    assert box.input_value() == "cuda out of memry"
+    box.press("Enter")
+    page.locator(".md-search-result__link").first.wait_for()
+    assert "/entries/cuda-oom" in page.locator(".md-search-result__link").first.get_attribute("href")
+    context.close()

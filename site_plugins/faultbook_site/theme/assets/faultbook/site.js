@@ -2,30 +2,20 @@
 (() => {
   "use strict";
 
-  // A raw log line holds marks that the search would read as operators, and numbers that no entry holds.
-  function searchable(line) {
-    return line
-      .replace(/\x1b\[[0-9;]*m/g, "")
-      .replace(/^\s*(\[?(rank|default)\d+\]?:|\d{4}-\d\d-\d\d[T ][\d:.,]+Z?|\[[^\]]*\d:\d[^\]]*\])\s*/gi, "")
-      .replace(/0x[0-9a-f]+/gi, " ")
-      .replace(/(\/[\w.@+-]+){2,}/g, " ")
-      .replace(/[^\p{L}\p{N}_.']+/gu, " ")
-      .replace(/(^|\s)[\d.]+(?=\s|$)/g, " ")
-      .replace(/\s+/g, " ").trim()
-      .split(" ").slice(0, 24).join(" ");
-  }
-
   const query = document.querySelector(".md-search__input");
   const toggle = document.getElementById("__search");
   if (query) {
     query.addEventListener("paste", (event) => {
       const pasted = event.clipboardData && event.clipboardData.getData("text");
-      if (!pasted || pasted.length < 30) return;
+      if (!pasted || !pasted.trim().includes("\n")) return; // one line is pasted as it is: the search worker reads it
       event.preventDefault();
       const line = pasted.split("\n").find((l) => /error|fail|timed? ?out|nan|abort|kill/i.test(l)) || pasted.split("\n")[0];
-      query.value = searchable(line);
+      query.value = line.trim();
       query.dispatchEvent(new Event("keyup", { bubbles: true }));
       query.dispatchEvent(new Event("input", { bubbles: true }));
+    });
+    query.addEventListener("input", (event) => { // the theme listens to keys only: pasted by mouse, a line would wait for one
+      if (event.inputType === "insertFromPaste") query.dispatchEvent(new Event("keyup", { bubbles: true }));
     });
   }
 
@@ -33,7 +23,7 @@
     if (!query || !toggle) return false;
     if (!toggle.checked) toggle.click();
     query.focus();
-    query.value = /[:\[\]~^*]/.test(text) ? searchable(text) : text;
+    query.value = text;
     query.dispatchEvent(new Event("keyup", { bubbles: true }));
     return true;
   }
@@ -80,5 +70,4 @@
     block.append(copy);
   }
   for (const frame of document.querySelectorAll(".md-content pre")) frame.tabIndex = 0; // hand-written pages
-  Object.assign((window.faultbook = window.faultbook || {}), { searchable });
 })();
