@@ -17,6 +17,8 @@ from .compiler import write_catalogue
 from .loader import find_kb
 from .problems import CODES, InvalidKnowledge, Problem, nearest
 
+URL = f"https://faultbook.github.io/{advice.PAGE}/"
+
 
 def check(argv: list[str]) -> int:
     """`faultbook check [PATH…]`"""
@@ -62,6 +64,8 @@ def check(argv: list[str]) -> int:
             f"{count or 'no'} problem{'' if count == 1 else 's'} in {report.seconds:.1f} s",
             file=sys.stderr,
         )
+        if count:
+            print(f"what a code means: `faultbook check --explain CODE`, or {URL}#CODE", file=sys.stderr)
     return 1 if report.problems else 0
 
 

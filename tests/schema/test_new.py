@@ -122,6 +122,19 @@ def test_a_public_log_is_quoted(kb: Path, tmp_path: Path) -> None:
     assert {p.code for p in check(kb).problems} == {"todo"}
 
 
+def test_from_a_folder_of_rank_logs(kb: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for rank in range(4):
+        steps = "".join(f"step {n} loss {2 - n / 99:.4f}\n" for n in range(3))
+        (folder / f"rank_{rank}.log").write_text(steps + (RAISES if rank == 2 else ""))
+    assert new(kb, "fold-on-one-rank", "--category", "data", "--from-log", str(folder)) == 0
+    entry = kb / "data" / "fold-on-one-rank"
+    assert "world_size: 2" in (entry / "entry.yaml").read_text(), "several ranks in the log, two in the reproduction"
+    assert "[rank2]: ValueError: cannot fold" in (entry / "logs" / "broken.log").read_text()
+    assert {p.code for p in check(kb).problems} == {"todo"}
+
+
 def test_what_the_catalogue_explains_is_not_written_twice(kb: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw = log(tmp_path, (kb / "data/batch-without-targets/logs/broken.log").read_text())
     before = sorted(kb.rglob("*"))
