@@ -22,20 +22,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from .catalog import Catalog
+from .hang_evidence import save_evidence
 from .model import Diagnosis
 from .values import dataclass, field
 
 HOOK = Path(__file__).parent / "_hook"
-GRACE = 1.5
-"""Seconds that ranks get to write their evidence."""
-CAPTURE = 1.8
-"""Seconds that py-spy and nvidia-smi get, all at once."""
 LINGER = 2.0
 """Seconds that processes which outlive the command may keep its output open."""
 MOST_COPIED = 256 << 20
 """Bytes of logs that the ranks wrote elsewhere and that are copied into the bundle."""
-MOST_PROCESSES = 128
-"""Of the command's processes whose stacks py-spy takes."""
 LEAVE = 10.0
 """Seconds between asking a hanging job to stop and killing it."""
 
@@ -76,6 +71,7 @@ def run(
     is found in the command. `rank_logs`: torchrun is asked to keep a log per rank in the bundle. Raises OSError when
     the command cannot be started.
     """
+    folder = _unused(folder)
     elsewhere = _Elsewhere([*logs, *log_folders(command)])
     for name in ("stacks", "fr", "logs"):
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -123,6 +119,15 @@ class _Clock:
     def __init__(self) -> None:
         self.last = time.monotonic()
         self.lock = threading.Lock()
+
+
+def _unused(folder: Path) -> Path:
+    """The folder, or one beside it where it holds the bundle of an earlier run: evidence is never written over or mixed."""
+    number, chosen = 1, folder
+    while (chosen / "logs").exists():
+        number += 1
+        chosen = folder.with_name(f"{folder.name}-{number}")
+    return chosen
 
 
 def log_folders(command: Sequence[str]) -> list[str]:
@@ -270,73 +275,6 @@ def _attend(
         if stop_on_hang:
             say("stopping the job (--stop-on-hang)")
             _stop(process)
-
-
-def save_evidence(pid: int, folder: Path) -> list[str]:
-    """Stacks and dumps of `pid` and all processes below it, and the GPUs' state. Returns what could not be had."""
-    request = folder / "request"
-    count = int(request.read_text()) + 1 if request.exists() else 1
-    request.write_text(str(count))
-    notes = []
-    captures: list[tuple[list[str], Path]] = []
-    spy = shutil.which("py-spy")
-    if spy is not None:
-        pids = [pid, *descendants(pid)][:MOST_PROCESSES]
-        captures += [([spy, "dump", "--pid", str(p)], folder / "stacks" / f"py-spy-{p}.txt") for p in pids]
-    else:
-        notes.append("py-spy is not installed: stacks come from the ranks' own thread only")
-    smi = shutil.which("nvidia-smi")
-    if smi is not None:
-        captures.append(([smi, "-q"], folder / "nvidia-smi.txt"))
-    begun = time.monotonic()
-    running = [c for c in (_started(*capture) for capture in captures) if c is not None]
-    while time.monotonic() < begun + GRACE and not any((folder / "stacks").glob("rank_*")):
-        time.sleep(0.05)
-    time.sleep(0.4)
-    notes += [note for note in (_finished(*one, begun + CAPTURE) for one in running) if note]
-    if not any((folder / "stacks").iterdir()):
-        notes.append("no process wrote its stacks: none of them is Python with RANK set, or it cannot run")
-    return notes
-
-
-def descendants(pid: int) -> list[int]:
-    """Process ids below `pid`, from /proc; empty where there is none."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            fields = entry.read_text().rsplit(")", 1)[1].split()
-            children.setdefault(int(fields[1]), []).append(int(entry.parent.name))
-    found: list[int] = []
-    todo = [pid]
-    while todo:
-        below = children.get(todo.pop(), [])
-        found += below
-        todo += below
-    return sorted(found)
-
-
-def _started(command: list[str], path: Path) -> tuple[subprocess.Popen[bytes], Path] | None:
-    """All are started at once: each has to be done by the same moment."""
-    try:
-        with open(path, "wb") as out:
-            return subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL), path
-    except OSError:
-        return None
-
-
-def _finished(process: subprocess.Popen[bytes], path: Path, deadline: float) -> str:
-    """What it wrote stays, if anything; a note when it took too long."""
-    note = ""
-    try:
-        process.wait(timeout=max(0.1, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        note = f"{' '.join(process.args[:2])} took too long" if isinstance(process.args, list) else ""
-    with contextlib.suppress(OSError):
-        if not path.stat().st_size:
-            path.unlink()  # no Python process, or not ours to look at
-    return note
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -191,3 +191,11 @@ def test_tools_that_hang_with_the_job_do_not_delay_the_report(tmp_path: Path):
     assert len(list((tmp_path / "bundle" / "stacks").glob("py-spy-*.txt"))) == 1
     assert not (tmp_path / "bundle" / "nvidia-smi.txt").exists()
     assert told["reported_after"][0] < 15
+
+
+def test_the_bundle_of_an_earlier_run_is_left_alone(tmp_path: Path):
+    faultbook_run(tmp_path, code="raise RuntimeError('widget 7 is broken')")
+    done = faultbook_run(tmp_path, code="raise RuntimeError('gadget 8 is broken')")
+    assert done.stderr.rstrip().endswith("bundle-2") and "widget" not in done.stderr
+    for name, said in (("bundle", "widget 7"), ("bundle-2", "gadget 8")):
+        assert said in (tmp_path / name / "logs" / "stderr.log").read_text()
