@@ -278,7 +278,7 @@ def _run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise CliError(f"run: {error.filename or command[0]}: {error.strerror}") from None
     if result.code or result.hung:
-        say(f"incident bundle: {folder}")
+        say(f"incident bundle: {result.folder}")
     # The job's own code, so that schedulers see what they would have seen.
     return launch.exit_code(result.code)
 
