@@ -104,7 +104,7 @@ def test_the_browser_gives_the_same_json(page: Any, real: Path, request: pytest.
 @pytest.mark.browser
 def test_every_page_holds_answer_and_fix_on_its_first_screen(page: Any, real: Path) -> None:
     """On a desktop and on a phone: the quick answer, and the fix (or the causes of a symptom, or why a noise is harmless)."""
-    base = page.url.split("#")[0]
+    base = page.evaluate("window.fbBase")
     every = 1 if os.environ.get("FAULTBOOK_NIGHTLY") else 20
     ask = """() => {
       const answer = document.querySelector(".fb-answer"), beside = document.querySelector(".fb-do p");
@@ -124,7 +124,7 @@ def test_every_page_holds_answer_and_fix_on_its_first_screen(page: Any, real: Pa
 @pytest.mark.browser
 @pytest.mark.skipif(not os.environ.get("FAULTBOOK_NIGHTLY"), reason="every page kind in every combination: FAULTBOOK_NIGHTLY=1")
 def test_axe_finds_nothing_on_the_real_site(page: Any, axe: str) -> None:
-    base = page.url.split("#")[0]
+    base = page.evaluate("window.fbBase")
     hub = "entries/collective-desync/"
     pages = ("", "browse/", "families/", "entries/learning-rate-too-high/", "entries/cuda-oom-fragmentation/", hub)
     for path in pages:
