@@ -199,3 +199,10 @@ def test_the_bundle_of_an_earlier_run_is_left_alone(tmp_path: Path):
     assert done.stderr.rstrip().endswith("bundle-2") and "widget" not in done.stderr
     for name, said in (("bundle", "widget 7"), ("bundle-2", "gadget 8")):
         assert said in (tmp_path / name / "logs" / "stderr.log").read_text()
+
+
+def test_a_log_per_rank_is_asked_of_torchrun_by_its_environment(tmp_path: Path):
+    code = "import os; print(os.environ['PET_TEE'], os.environ['PET_LOG_DIR'])"
+    assert faultbook_run(tmp_path, "--rank-logs", code=code).stdout == f"3 {tmp_path / 'bundle' / 'ranks'}\n"
+    plain = faultbook_run(tmp_path, code="import os; print([k for k in os.environ if k.startswith('PET_')])")
+    assert plain.stdout == "[]\n"
