@@ -8,7 +8,8 @@ offered to signatures as lines of a virtual source, in this fixed vocabulary and
         [lost=<n> wait=<closed|timeout|mixed>] [said=<what>] [handled=alone] [doing=<phase>] [others=<phase>]
         [left=loop] [function=<same|other>] [group=sub] [frame=<function>] [waiting=<function>]
         [guilty_op=<collective>] [op=<collective>]
-    faultbook-incident kind=gpu state=<ecc|lost|needs_reset|remap_failed|remap_pending|slowed|unreadable> gpu=<bus id|-> count=<n>
+    faultbook-incident kind=gpu state=<ecc|lost|needs_reset|no_driver|remap_failed|remap_pending|slowed|unreadable>
+        gpu=<bus id|-> count=<n>
 
 kinds: own_fault (one rank raised, others only lost it), all_fault (the same exception on all ranks),
 signal (one rank died by a signal), desync (ranks at different collectives), silent (one rank was not

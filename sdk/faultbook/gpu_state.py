@@ -14,13 +14,17 @@ from .model import Event, Source
 
 KIND = "gpu_state"
 DEFECTS = ("lost", "ecc", "remap_failed", "needs_reset", "unreadable")
-"""States of a GPU that no work can be trusted to; the others (`remap_pending`, `slowed`) explain, they do not end a run."""
+"""States of a GPU that no work can be trusted to; the others (`remap_pending`, `slowed`, `no_driver`) explain, they do not
+end a run that had begun."""
 
 _GPU = lazy.regex(r"^GPU (?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
 _FIELD = lazy.regex(r"^(?P<indent> *)(?P<key>[A-Za-z][\w .()/+\-]{0,60}?) *(?:: ?(?P<value>.*))?$")
 _BUS = r"(?P<bus>[0-9A-Fa-f]{3,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])"
 _LOST = lazy.regex(
     rf"Unable to determine the device handle for (?:GPU|gpu) ?{_BUS}|Unable to determine the device handle|GPU is lost"
+)
+_NO_DRIVER = lazy.regex(
+    r"couldn't communicate with the NVIDIA driver|Failed to initialize NVML: |^No devices were found|NVIDIA driver is not loaded"
 )
 _TABLE_BUS = lazy.regex(r"^\|.{10,60}?(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])")
 _TABLE_ERROR = lazy.regex(r"^\|.{0,60}\bERR!")
@@ -54,6 +58,8 @@ class _Report:
         elif lost := _LOST.search(text):
             bus = lost["bus"] or self._gpu
             self._add_now("lost", number, text.strip(), bus)
+        elif _NO_DRIVER.search(text):
+            self._add_now("no_driver", number, text.strip(), "")
         elif text.startswith("|"):
             self._table(number, text)
         elif field := _FIELD.match(text):

@@ -175,6 +175,20 @@ def test_a_gpu_that_is_gone(line: str) -> None:
     assert [(s, gpu) for s, gpu, *_ in states(line)] == [("lost", "0000:0B:00.0")]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest NVIDIA driver is installed and running.",
+        "Failed to initialize NVML: Driver/library version mismatch",
+        "No devices were found",
+    ],
+)
+def test_a_driver_that_is_not_there_is_a_lead(line: str, tmp_path: Path) -> None:
+    assert [s for s, *_ in states(line)] == ["no_driver"]
+    answer = diagnose(job(tmp_path, line + "\n"))
+    assert any(line[:40] in lead["text"] and lead["file"] == "nvidia-smi.txt" for lead in answer.leads)
+
+
 def test_the_table_shows_a_gpu_that_does_not_answer() -> None:
     table = (
         "+-----------------------------------------------------------------------------+\n"
