@@ -149,12 +149,17 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
             return
         parse = index.add_entry_from_context
 
+        def parsed(page: Any) -> dict[str, Any]:
+            first = len(index.entries)
+            parse(page)
+            rows = [{**row, "text": search_rows.beginning(row["text"])} for row in index.entries[first:]]
+            del index.entries[first:]
+            return {"rows": rows}
+
         def add(page: Any) -> None:
             if not isinstance(page, GeneratedPage):
-                first = len(index.entries)
-                parse(page)
-                for row in index.entries[first:]:
-                    row["text"] = search_rows.beginning(row["text"])
+                key = f"rows\n{page.url}\n{page.title}\n{page.meta}\n{page.content}"
+                index.entries.extend(self._kept.get(key, functools.partial(parsed, page))["rows"])
 
         index.add_entry_from_context = add
         index.entries.extend(m.row for m in self._made.values())

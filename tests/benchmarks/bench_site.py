@@ -29,7 +29,7 @@ import sample_entries
 import thousand
 
 ROOT = Path(__file__).resolve().parents[2]
-LOOP = "s = 0\nfor i in range(10_000_000): s += i * i"
+LOOP = "s = 0\nfor i in range(3_000_000): s += i * i"
 
 
 def prepare(folder: Path, count: int) -> Path:
@@ -72,9 +72,9 @@ def measure(folder: Path, count: int) -> dict[str, Any]:
     from faultbook_site import engine
 
     engine.build(ROOT / "node_modules" / "pyodide", (folder / "catalogue" / "signatures.json").read_bytes())
-    loop = [sys.executable, "-c", LOOP]
-    found: dict[str, Any] = {"loop": cpu(loop), "cold": cpu(build), "warm": min(cpu(build), cpu(build))}
-    found["loop"] = min(found["loop"], cpu(loop))
+    found: dict[str, Any] = {"loop": cpu([sys.executable, "-c", LOOP]), "cold": cpu(build), "warm": cpu(build)}
+    if count > 100:  # the better of two
+        found["warm"] = min(found["warm"], cpu(build))
     site = folder / "site"
     pages = [len(gzip.compress(p.read_bytes())) for p in (site / "entries").glob("*/index.html")]
     found["index"] = len(gzip.compress((site / "search" / "search_index.json").read_bytes()))
@@ -83,7 +83,7 @@ def measure(folder: Path, count: int) -> dict[str, Any]:
 
 
 def say(found: dict[str, Any], count: int) -> None:
-    times = f"CPU cold {found['cold']:.1f} s, warm {found['warm']:.1f} s; a loop of 10 million {found['loop']:.2f} s"
+    times = f"CPU cold {found['cold']:.1f} s, warm {found['warm']:.1f} s; a loop of 3 million {found['loop']:.2f} s"
     print(f"\n{count} entries: {times}")
     print(", ".join(f"{k} {found[k] / 1000:.0f} kB gzipped" for k in ("index", "browse", "heaviest page")))
 
@@ -91,9 +91,9 @@ def say(found: dict[str, Any], count: int) -> None:
 @pytest.mark.benchmark
 def test_site(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="the site extra is not installed")
-    found = measure(tmp_path, 20)
-    say(found, 20)
-    assert found["pages"] >= 20 and found["heaviest page"] < 60_000
+    found = measure(tmp_path, 10)
+    say(found, 10)
+    assert found["pages"] >= 10 and found["heaviest page"] < 60_000
 
 
 if __name__ == "__main__":
