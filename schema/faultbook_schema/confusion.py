@@ -155,7 +155,7 @@ def _foreign(log: Log, tested: Mapping[str, Tested], raws: Mapping[str, Raw]) ->
 
 def _allowed(theirs: str, mine: str, one: Tested, raws: Mapping[str, Raw]) -> bool:
     """Whether an entry's signature may fire on the broken log of another."""
-    if theirs == mine or theirs in ancestors(mine, dict(raws)) or mine in ancestors(theirs, dict(raws)):
+    if theirs == mine or theirs in ancestors(mine, raws) or mine in ancestors(theirs, raws):
         return True
     if mine in one.signature.not_evidence_of:
         return True

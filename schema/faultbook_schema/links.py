@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +102,7 @@ def _slugs(raw: Raw) -> Iterator[tuple[Loc, str]]:
                 yield ("signatures", index, "not_evidence_of", number), slug
 
 
-def ancestors(slug: str, by_slug: dict[str, Raw]) -> list[str]:
+def ancestors(slug: str, by_slug: Mapping[str, Raw]) -> list[str]:
     """Parents upwards, nearest first; stops at an unknown one or when a cycle closes."""
     found: list[str] = []
     parent = by_slug.get(slug, {}).get("parent")

@@ -126,7 +126,7 @@ def repeated(entries: Sequence[tuple[str, Mapping[str, Any]]], of: frozenset[str
     where: dict[str, dict[str, tuple[Loc, str]]] = {}
     for slug, entry in entries:
         for loc, name, text in texts(entry):
-            for sentence in _sentences(_plain(text)):
+            for sentence in () if "TODO" in text else _sentences(_plain(text)):
                 where.setdefault(sentence, {}).setdefault(slug, (loc, name))
     for places in where.values():
         if len(places) < 3:

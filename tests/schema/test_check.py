@@ -255,9 +255,10 @@ def test_a_broken_taxonomy_is_always_reported(kb: Path, capsys: pytest.CaptureFi
 def test_a_scaffold_is_valid_but_for_its_todos(kb: Path, options: list[str]) -> None:
     assert commands.new(["my-new-entry", "--category", "memory", "--kb", str(kb), *options]) == 0
     assert commands.new(["my-second-entry", "--category", "memory", "--kb", str(kb), *options]) == 0
+    assert commands.new(["my-third-entry", "--category", "memory", "--kb", str(kb), *options]) == 0
     problems = check(kb).problems
     assert {p.code for p in problems} == {"todo"}
-    assert {p.path.split("/")[2] for p in problems} == {"my-new-entry", "my-second-entry"}
+    assert {p.path.split("/")[2] for p in problems} == {"my-new-entry", "my-second-entry", "my-third-entry"}
 
 
 @pytest.mark.parametrize(
