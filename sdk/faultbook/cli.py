@@ -212,10 +212,18 @@ def _diagnose(args: argparse.Namespace) -> int:
     catalog = _load()
     series: list[Series] = []
     look = (lambda seen: series.extend(seen.series)) if args.html else None
+    line = None
+    if sys.stderr.isatty():
+        from .progress_line import ProgressLine
+
+        line = ProgressLine()
     try:
-        result = diagnose(*args.paths, catalog=catalog, gate=args.gate, share=args.share, look=look)
+        result = diagnose(*args.paths, catalog=catalog, gate=args.gate, share=args.share, look=look, told=line)
     except SourceError as error:
         raise CliError(str(error)) from None
+    finally:
+        if line is not None:
+            line.wipe()
     if args.html:
         from .report_curves import that_mattered
         from .report_html import as_html

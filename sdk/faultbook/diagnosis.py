@@ -13,7 +13,7 @@ from .catalog import Catalog, EntrySignature, load_catalog
 from .curves import CurveFinding
 from .examine import Examined, examine
 from .incident import Incident
-from .model import Diagnosis, Finding, Initiating, Verdict
+from .model import Diagnosis, Finding, Initiating, Source, Verdict
 from .ranking import Candidate, Match
 from .signatures import LogSignature, MetricSignature
 from .values import replace
@@ -29,6 +29,7 @@ def diagnose(
     share: bool = False,
     stalled: float | None = None,
     look: Callable[[Examined], None] | None = None,
+    told: Callable[[Source, int], None] | None = None,
 ) -> Diagnosis:
     """Names what broke a run and where it started.
 
@@ -36,7 +37,8 @@ def diagnose(
     instead. `catalog` defaults to the one that comes with the package. `gate` forces a scan engine
     (answers are identical). `share` replaces users, hosts, paths and addresses by pseudonyms; secrets
     are masked always. `stalled` says for how many seconds the job, still running, has printed nothing.
-    `look` is given what was read (unmasked), for those who want to draw the series.
+    `look` is given what was read (unmasked), for those who want to draw the series. `told` is called while
+    an input is read, with the number of bytes so far.
 
     Raises `sources.SourceError` for inputs that cannot be read, `catalog.CatalogError` without a catalogue.
     """
@@ -44,7 +46,7 @@ def diagnose(
     inputs = sources.discover([os.fspath(p) for p in paths], text=text)
     small = pregate.of_small(inputs)
     signatures = catalog.signatures if small is None else catalog.those(small.may_hold)
-    seen = examine(inputs, [s.signature for s in signatures], gate, stalled)
+    seen = examine(inputs, [s.signature for s in signatures], gate, stalled, told)
     if look is not None:
         look(seen)
     matches = match(seen, signatures)

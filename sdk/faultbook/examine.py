@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from . import attribution, events, fact_lines, facts, incident, metrics, pregate, sampling, scan, streams, tracking
 from .attribution import Record
@@ -41,7 +41,11 @@ class Examined:
 
 
 def examine(
-    sources: Sequence[Source], signatures: Iterable[Signature], gate: str | None = None, stalled: float | None = None
+    sources: Sequence[Source],
+    signatures: Iterable[Signature],
+    gate: str | None = None,
+    stalled: float | None = None,
+    told: Callable[[Source, int], None] | None = None,
 ) -> Examined:
     """One scan for all log signatures, then the second look, line by line."""
     wanted = list(signatures)
@@ -49,7 +53,7 @@ def examine(
     known = _known_size(logs.values())
     patterns = _patterns(wanted, hints=known is None or known > WHOLE)
     scanner = scan.Scanner(patterns, gate=_gate(gate, known), brief=_hints(wanted, patterns))
-    scanned = {index: scanner.scan(s) for index, s in logs.items()}
+    scanned = {index: scanner.scan(s, told=told) for index, s in logs.items()}
     denied, found = _denied(wanted, patterns, scanned, logs, scanner.gate.name)
     notes = []
     if sum(x.size for x in scanned.values()) <= WHOLE:

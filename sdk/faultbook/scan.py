@@ -21,7 +21,8 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from .confirm import Matcher
@@ -66,10 +67,11 @@ class Scanner:
     def __reduce__(self) -> tuple[Any, ...]:
         return Scanner, (self.patterns, self._gate_name, self.cap, tuple(self.brief))
 
-    def scan(self, source: Source, block: int | None = None) -> Scanned:
-        """Everything found in one input. Raises SourceError when it cannot be read."""
+    def scan(self, source: Source, block: int | None = None, told: Callable[[Source, int], None] | None = None) -> Scanned:
+        """Everything found in one input; `told` how many bytes were read, every now and then. Raises SourceError when it
+        cannot be read."""
         with open_stream(source) as stream:
-            scanned = Pass(self, source.index, block or BLOCK).run(stream)
+            scanned = Pass(self, source.index, block or BLOCK).run(stream, partial(told, source) if told else None)
         return scanned
 
     def matcher(self, number: int) -> Matcher:

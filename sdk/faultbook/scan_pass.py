@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 from .confirm import ANSI, LOOK, Matcher, Record, following, join, joined_readings, line_before, window_number
@@ -68,7 +68,7 @@ class Pass:
         self.last: dict[tuple[int, bytes], tuple[int, int]] = {}
         """Key → place in the buffer of the region's last hit beyond the cap."""
 
-    def run(self, stream: BinaryIO) -> Scanned:
+    def run(self, stream: BinaryIO, told: Callable[[int], None] | None = None) -> Scanned:
         head = bytearray()
         todo = 0  # where the part that is not yet judged begins
         while True:
@@ -76,6 +76,8 @@ class Pass:
             if len(head) < HEAD_BYTES:
                 head += self.view[self.filled : self.filled + min(got, HEAD_BYTES - len(head))]
             self.filled += got
+            if told is not None:
+                told(self.base + self.filled)
             todo = self._judge(todo, at_end=got == 0)
             if got == 0:
                 break

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from faultbook import diagnose
+from faultbook.progress_line import ProgressLine
 
 FAILED = b"""step=1 loss=0.9
 step=2 loss=0.8
@@ -156,3 +161,19 @@ def test_a_closed_pipe_is_no_error():
         f"{sys.executable} -m faultbook.cli catalog --json | head -c 10", shell=True, capture_output=True, text=True, timeout=60
     )
     assert done.stderr == ""
+
+
+def test_reading_that_takes_long_shows_how_far_it_is_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    log = tmp_path / "train\x1b[31m.log"
+    log.write_text("step 1 loss 0.5\n" * 100_000)
+    shown = io.StringIO()
+    line = ProgressLine(shown, patience=0)
+    diagnose(str(log), told=line)
+    assert re.search(r"\r\x1b\[Kreading train\[31m\.log: \d MB \(\d+ %\)", shown.getvalue())
+    line.wipe()
+    assert shown.getvalue().endswith("\r\x1b[K") and "\n" not in shown.getvalue()
+    quick = io.StringIO()
+    line = ProgressLine(quick)
+    diagnose(str(log), told=line)
+    line.wipe()
+    assert quick.getvalue() == ""
