@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from faultbook import diagnose
+from faultbook.model import Source
 from faultbook.progress_line import ProgressLine
+from faultbook.scan import Scanner
+from faultbook.signatures import Pattern
 
 FAILED = b"""step=1 loss=0.9
 step=2 loss=0.8
@@ -166,14 +168,12 @@ def test_a_closed_pipe_is_no_error():
 def test_reading_that_takes_long_shows_how_far_it_is_and_leaves_nothing_behind(tmp_path: Path) -> None:
     log = tmp_path / "train\x1b[31m.log"
     log.write_text("step 1 loss 0.5\n" * 100_000)
-    shown = io.StringIO()
-    line = ProgressLine(shown, patience=0)
-    diagnose(str(log), told=line)
-    assert re.search(r"\r\x1b\[Kreading train\[31m\.log: \d MB \(\d+ %\)", shown.getvalue())
-    line.wipe()
+    source = Source(0, str(log), "log", str(log))
+    scanner = Scanner([Pattern(pattern="CUDA out of memory")])
+    shown, quick = io.StringIO(), io.StringIO()
+    for line in (ProgressLine(shown, patience=0), ProgressLine(quick, patience=3600)):
+        scanner.scan(source, told=line)
+        line.wipe()
+    assert re.match(r"\r\x1b\[Kreading train\[31m\.log: \d MB \(\d+ %\)", shown.getvalue())
     assert shown.getvalue().endswith("\r\x1b[K") and "\n" not in shown.getvalue()
-    quick = io.StringIO()
-    line = ProgressLine(quick)
-    diagnose(str(log), told=line)
-    line.wipe()
     assert quick.getvalue() == ""
