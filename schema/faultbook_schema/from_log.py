@@ -109,7 +109,8 @@ def _proposals(seen: Examined, answer: Diagnosis, names: Pseudonyms, healthy: Se
         if any(fires(probe, text) for text in healthy):
             continue
         found.add(pattern.pattern)
-        yield Proposal(pattern, record.line, masked[:200], why)
+        shown = "".join(c if c.isprintable() else " " for c in masked[:200]).strip()
+        yield Proposal(pattern, record.line, shown, why)
 
 
 def _abnormal(seen: Examined, answer: Diagnosis) -> Iterator[tuple[Record, str]]:

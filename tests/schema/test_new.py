@@ -105,6 +105,15 @@ def test_from_a_warning_of_a_run_that_completes(kb: Path, tmp_path: Path) -> Non
     assert {p.code for p in check(kb).problems} == {"todo"}
 
 
+def test_what_a_line_holds_cannot_break_the_file(kb: Path, tmp_path: Path) -> None:
+    nasty = "ValueError: it's \"quoted\": #no \x07 comment, {brace} [x] ünï " + "word " * 50 + "\n"
+    raw = log(tmp_path, RAISES.rsplit("ValueError", 1)[0] + nasty)
+    assert new(kb, "nasty-line", "--category", "data", "--from-log", raw) == 0
+    text = (kb / "data" / "nasty-line" / "entry.yaml").read_text()
+    assert "it''s" in text
+    assert {p.code for p in check(kb).problems} == {"todo"}
+
+
 def test_a_long_log_is_cut_to_what_matters(kb: Path, tmp_path: Path) -> None:
     steps = "".join(f"step {n} loss {2 - n / 9999:.4f}\n" for n in range(3000))
     assert new(kb, "fold-late", "--category", "data", "--from-log", log(tmp_path, steps + RAISES)) == 0
