@@ -16,7 +16,11 @@ SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,120}")
 
 
 def files(
-    catalogue: Catalogue, texts: Mapping[str, tuple[str, str]], site_url: str, dates: Mapping[str, tuple[str, str]]
+    catalogue: Catalogue,
+    texts: Mapping[str, tuple[str, str]],
+    site_url: str,
+    dates: Mapping[str, tuple[str, str]],
+    site_name: str = "Faultbook",
 ) -> Iterator[tuple[str, str]]:
     """(path below the site, content) of every generated file that is no page. `texts`: slug → its JSON, its Markdown."""
     for slug, entry in catalogue.by_slug.items():
@@ -27,8 +31,8 @@ def files(
             for name, content in logs(entry, half):
                 yield f"entries/{slug}/{name}", content
     yield from redirects(catalogue)
-    yield "llms.txt", llms(catalogue, site_url)
-    yield "feed.xml", feed(catalogue, site_url, dates)
+    yield "llms.txt", llms(catalogue, site_url, site_name)
+    yield "feed.xml", feed(catalogue, site_url, dates, site_name)
 
 
 def catalog_json(data: Mapping[str, Any], entries: list[str]) -> str:
@@ -137,10 +141,10 @@ def _patterns(signature: Mapping[str, Any]) -> str:
     )
 
 
-def llms(catalogue: Catalogue, site_url: str) -> str:
+def llms(catalogue: Catalogue, site_url: str, name: str) -> str:
     base = site_url.rstrip("/") + "/" if site_url else "/"
     out = [
-        "# Faultbook",
+        f"# {_line(name)}",
         "",
         "> Open encyclopedia of ML-training failures. Every entry states what was run: code that fails, the fix that",
         "> passes, the signature that recognises it in a log.",
@@ -162,7 +166,7 @@ def llms(catalogue: Catalogue, site_url: str) -> str:
     return "\n".join(out) + "\n"
 
 
-def feed(catalogue: Catalogue, site_url: str, dates: Mapping[str, tuple[str, str]]) -> str:
+def feed(catalogue: Catalogue, site_url: str, dates: Mapping[str, tuple[str, str]], name: str = "Faultbook") -> str:
     """Atom, newest first; only entries whose date is known from version control."""
     base = site_url.rstrip("/") + "/" if site_url else "/"
     dated = sorted(((dates[s][0], s) for s in catalogue.by_slug if s in dates), reverse=True)[:50]
@@ -175,6 +179,7 @@ def feed(catalogue: Catalogue, site_url: str, dates: Mapping[str, tuple[str, str
     updated = dated[0][0] if dated else "1970-01-01T00:00:00Z"
     return (
         '<?xml version="1.0" encoding="utf-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom">'
-        f"<id>{base}</id><title>Faultbook: new failures</title><updated>{updated}</updated>"
-        f'<author><name>The Faultbook authors</name></author><link rel="self" href="{base}feed.xml"/>\n{items}</feed>\n'
+        f"<id>{base}</id><title>{html.escape(name)}: new failures</title><updated>{updated}</updated>"
+        f"<author><name>The authors of {html.escape(name)}</name></author>"
+        f'<link rel="self" href="{base}feed.xml"/>\n{items}</feed>\n'
     )

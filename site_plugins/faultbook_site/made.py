@@ -22,21 +22,23 @@ class Made:
     facts: Mapping[str, str]
 
 
-def of_all(catalogue: cat.Catalogue, site_url: str, dates: Mapping[str, tuple[str, str]], kept: Kept) -> dict[str, Made]:
-    return {slug: _of(entry, catalogue, site_url, dates.get(slug, ("", "")), kept) for slug, entry in catalogue.by_slug.items()}
+def of_all(catalogue: cat.Catalogue, site: tuple[str, str], dates: Mapping[str, tuple[str, str]], kept: Kept) -> dict[str, Made]:
+    """`site`: its name and its address."""
+    return {slug: _of(entry, catalogue, site, dates.get(slug, ("", "")), kept) for slug, entry in catalogue.by_slug.items()}
 
 
-def _of(entry: cat.Entry, catalogue: cat.Catalogue, site_url: str, dates: tuple[str, str], kept: Kept) -> Made:
+def _of(entry: cat.Entry, catalogue: cat.Catalogue, site: tuple[str, str], dates: tuple[str, str], kept: Kept) -> Made:
     text = json.dumps(entry, ensure_ascii=False, sort_keys=True)
     key = cat.page_key(entry, catalogue, text)
+    name, site_url = site
     url = f"{site_url.rstrip('/')}/entries/{entry['slug']}/"
 
     def make() -> dict[str, Any]:
         return {
             "markdown": machine.to_markdown(entry, catalogue),
             "row": search_rows.row(entry, entry["slug"] in catalogue.children or entry["kind"] == "symptom"),
-            "facts": seo.meta(entry, url, dates),
+            "facts": seo.meta(entry, url, dates, name),
         }
 
-    found = kept.get(f"entry\n{url}\n{dates}\n{entry['slug'] in catalogue.children}\n{key}", make)
+    found = kept.get(f"entry\n{name}\n{url}\n{dates}\n{entry['slug'] in catalogue.children}\n{key}", make)
     return Made(key, text, found["markdown"], found["row"], found["facts"])

@@ -61,7 +61,7 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
             self.engine = engine.Engine({"included": False}, ())
         self._kept = Kept(cache / "pages" if cache else None)
         self._dates = source.dates(self._kb)
-        self._made = made.of_all(self.catalogue, config.site_url or "", self._dates, self._kept)
+        self._made = made.of_all(self.catalogue, (config.site_name, config.site_url or ""), self._dates, self._kept)
         try:
             offered, self._sample_files = samples.find(root / self.config.samples, self.catalogue)
         except (ValueError, OSError) as problem:
@@ -182,7 +182,7 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
     def on_post_build(self, *, config: MkDocsConfig) -> None:
         site = Path(config.site_dir)
         texts = {slug: (m.json, m.markdown) for slug, m in self._made.items()}
-        for path, text in machine.files(self.catalogue, texts, config.site_url or "", self._dates):
+        for path, text in machine.files(self.catalogue, texts, config.site_url or "", self._dates, config.site_name):
             _put(site, path, text.encode())
         _put(site, "catalog.json", machine.catalog_json(self.data, [m.json for m in self._made.values()]).encode())
         _put(site, "signatures.json", self.signatures)

@@ -9,12 +9,12 @@ from . import markup
 from .catalogue import Entry
 
 
-def meta(entry: Entry, url: str, dates: tuple[str, str] = ("", "")) -> dict[str, str]:
+def meta(entry: Entry, url: str, dates: tuple[str, str] = ("", ""), name: str = "Faultbook") -> dict[str, str]:
     """Values for the template, each already safe where it is printed. `dates`: first and last committed, where known."""
     return {
         "title": markup.attribute(entry["title"]),
         "description": markup.attribute(shorten(markup.plain(entry.get("quick_answer", "")), 300)),
-        "jsonld": json_ld(entry, url, dates),
+        "jsonld": json_ld(entry, url, dates, name),
     }
 
 
@@ -29,7 +29,7 @@ def shorten(value: str, most: int) -> str:
     return value if len(value) <= most else value[: most - 1].rsplit(" ", 1)[0] + "…"
 
 
-def json_ld(entry: Entry, url: str, dates: tuple[str, str] = ("", "")) -> str:
+def json_ld(entry: Entry, url: str, dates: tuple[str, str] = ("", ""), name: str = "Faultbook") -> str:
     article: dict[str, Any] = {
         "@type": "TechArticle",
         "headline": shorten(markup.clean(entry["title"]), 110),
@@ -37,7 +37,7 @@ def json_ld(entry: Entry, url: str, dates: tuple[str, str] = ("", "")) -> str:
         "url": url,
         "inLanguage": "en",
         **{name: date for name, date in zip(("datePublished", "dateModified"), dates, strict=True) if date},
-        "author": {"@type": "Organization", "name": "The Faultbook authors"},
+        "author": {"@type": "Organization", "name": f"The authors of {name}"},
         "keywords": [markup.clean(t) for t in [*(entry.get("tags") or ()), *(entry.get("aliases") or ())]],
     }
     questions = [

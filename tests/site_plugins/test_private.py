@@ -57,6 +57,7 @@ def test_a_private_catalogue_is_built_and_built_again(root: Path, private: Path)
     )
     listed = json.loads((private / "site" / "catalog.json").read_text(encoding="utf-8"))["entries"]
     assert {e["slug"] for e in listed} == slugs
+    assert (private / "site" / "llms.txt").read_text(encoding="utf-8").startswith("# What breaks here\n")
     assert "What breaks here" in (private / "site" / "index.html").read_text(encoding="utf-8")
 
     pages = private / "cache" / "faultbook" / "site" / "pages"
