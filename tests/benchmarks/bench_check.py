@@ -85,7 +85,7 @@ def _timed(command: list[str]) -> tuple[float, float, str]:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode in (0, 1), done.stderr
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return cpu, time.perf_counter() - started, done.stderr.strip().splitlines()[-1]
+    return cpu, time.perf_counter() - started, next(line for line in done.stderr.splitlines() if " entries, " in line)
 
 
 if __name__ == "__main__":
