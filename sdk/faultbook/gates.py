@@ -80,14 +80,14 @@ class HyperscanGate:
 class ExpressionGate:
     """Whole expressions in one Vectorscan database, for patterns whose literals stand everywhere and say nothing.
     Wherever a pattern matches within a record, its end is found; what is found need not be a match, as a class may
-    match a line end, and anchors are left out."""
+    match a line end. `anchored`: `^` and `$` hold at line ends, which is right only where no `\\r` ends a record; else
+    they are left out."""
 
     name = "hyperscan"
 
-    def __init__(self, patterns: Sequence[Pattern]) -> None:
-        self._database = _Database(
-            [without_anchors(p.pattern).encode("ascii") for p in patterns], [p.ignore_case for p in patterns], literal=False
-        )
+    def __init__(self, patterns: Sequence[Pattern], anchored: bool) -> None:
+        texts = [p.pattern if anchored else without_anchors(p.pattern) for p in patterns]
+        self._database = _Database([x.encode("ascii") for x in texts], [p.ignore_case for p in patterns], literal=False)
 
     def find(self, block: Block) -> list[tuple[int, int]]:
         return sorted(self._database.scan(block))
@@ -100,11 +100,12 @@ class _Database:
         import hyperscan
 
         self._hyperscan = hyperscan
+        lines = 0 if literal else hyperscan.HS_FLAG_MULTILINE
         self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
         # no SOM_LEFTMOST: start offsets cost a factor of 4, and the end is enough
         self._database.compile(
             expressions=list(expressions), ids=list(range(len(expressions))), elements=len(expressions),
-            flags=[hyperscan.HS_FLAG_CASELESS if either else 0 for either in caseless], literal=literal,
+            flags=[lines | (hyperscan.HS_FLAG_CASELESS if either else 0) for either in caseless], literal=literal,
         )  # fmt: skip
         self._local = threading.local()
 

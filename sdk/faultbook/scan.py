@@ -88,13 +88,13 @@ class Scanner:
             part = self._parts[done] = Part(choose_gate([self.literals[n] for n in kept], self._gate_name), kept)
         return part
 
-    def expressions(self, patterns: frozenset[int]) -> Gate | None:
+    def expressions(self, patterns: frozenset[int], anchored: bool) -> Gate | None:
         """A gate for whole patterns instead of their literals; None where there is no engine for that."""
         if self.gate.name != "hyperscan":
             return None
         kept = sorted(patterns)
         try:
-            gate = ExpressionGate([self.patterns[n] for n in kept])
+            gate = ExpressionGate([self.patterns[n] for n in kept], anchored)
         except Exception:  # an expression that Vectorscan refuses: the literals serve as well
             return None
         return Part(gate, [len(self.literals) + n for n in kept])

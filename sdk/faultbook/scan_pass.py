@@ -55,7 +55,8 @@ class Pass:
         """Saturated patterns that the gate leaves out."""
         self.hopeless: frozenset[int] = frozenset()
         """Patterns that `expressions` looks for as a whole, where that is possible."""
-        self.expressions: Gate | None = None
+        self.expressions: dict[bool, Gate | None] = {}
+        """Made when first needed, with anchors and without."""
         self.misses: dict[int, int] = {}
         """Pattern → candidates that came to nothing after lines were no longer joined for it."""
         self.longest = WINDOW
@@ -175,7 +176,7 @@ class Pass:
         if any(count >= _HOPELESS and n not in self.hopeless and n not in done for n, count in self.misses.items()):
             # those that are nearly so come along, as an engine for many costs little more than one for few
             self.hopeless = frozenset(n for n, count in self.misses.items() if count >= _HOPELESS // 4 and n not in done)
-            self.expressions = self.scanner.expressions(self.hopeless)
+            self.expressions = {}
             self.longest = min((self.scanner.matcher(n).window for n in self.hopeless), default=WINDOW)
 
     def _last_of_done(self, tail: bytes, size: int) -> None:
@@ -221,8 +222,8 @@ class Pass:
         gate = self.scanner.gate_without
         if coloured:
             found = self._coloured_gate(block, gate(self.done))
-        elif self.expressions is not None and not self.odd and self._all_short(start, until):
-            found = sorted(gate(self.done | self.hopeless).find(block) + self.expressions.find(block))
+        elif self.hopeless and not self.odd and self._all_short(start, until) and (whole := self._whole()) is not None:
+            found = sorted(gate(self.done | self.hopeless).find(block) + whole.find(block))
         else:
             found = gate(self.done).find(block)
         if self.dead:
@@ -230,6 +231,13 @@ class Pass:
             self.idle += len(found) - len(wanted)
             found = wanted
         return found if start == 0 else [(start + end, literal) for end, literal in found]
+
+    def _whole(self) -> Gate | None:
+        """What looks for hopeless patterns as a whole in this region."""
+        anchored = not self.redrawn
+        if anchored not in self.expressions:
+            self.expressions[anchored] = self.scanner.expressions(self.hopeless, anchored)
+        return self.expressions[anchored]
 
     def _all_short(self, start: int, until: int) -> bool:
         """Whether all records are short enough to be tried whole, and not in windows."""
