@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,25 @@ def write_giant(path: Path, size: int) -> None:
             file.write(b"CUDA out of memor, x " * 50_000)
 
 
+def latency(folder: Path, times: int = 3, every: float = 0.2) -> tuple[float, float]:
+    """Seconds of the wall clock from a line written (and flushed) to the finding printed by `faultbook watch`: median, worst."""
+    taken = []
+    for number in range(times):
+        log = folder / f"live-{number}.log"
+        log.write_text("".join(f"[rank{n % 2}]: step {n} loss {2 - n / 1000:.3f}\n" for n in range(500)))
+        command = [sys.executable, "-u", "-m", "faultbook.cli", "watch", str(log), "--every", str(every)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            time.sleep(4)  # the start, and a look in which there is nothing to say
+            with log.open("a") as stream:
+                stream.write("[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+            written = time.monotonic()
+            assert process.stdout is not None
+            process.stdout.readline()
+            taken.append(time.monotonic() - written)
+            process.terminate()
+    return sorted(taken)[len(taken) // 2], max(taken)
+
+
 def run(megabytes: int) -> None:
     def row(what: str, ours: float, theirs: float | None, size: float | None = None) -> None:
         rate = f"{size / ours:7.0f} MB/s" if size else f"{ours * 1e3:8.0f} ms"
@@ -184,6 +204,7 @@ def run(megabytes: int) -> None:
         many = catalogue_of(bench_scan.patterns(900), folder)
         loaded = cpu([*CLI, str(small)], 9, FAULTBOOK_CATALOGUE=str(many))
         print(f"the same with a catalogue of 900 other signatures {loaded / bare:.1f}")
+        print("from a line written to its finding printed by `watch --every 0.2`: median {:.2f} s, worst {:.2f} s".format(*latency(folder)))
 
         log = folder / "train.log"
         bench_scan.write_log(log, megabytes << 20)
