@@ -21,8 +21,11 @@ class Kept:
         self._folder = folder
         self._used: set[str] = set()
 
-    def get(self, key: str, make: Callable[[], Json]) -> Json:
-        """The object made under this key before, or now. `key` must change with all that `make` depends on."""
+    def get(self, key: str, make: Callable[[], Json], worth: Callable[[Json], bool] = bool) -> Json:
+        """The object made under this key before, or now. `key` must change with all that `make` depends on.
+
+        `worth` says whether what was made may stand for what would be made the next time.
+        """
         if self._folder is None:
             return make()
         name = hashlib.sha256(f"{code_version()}\n{key}".encode()).hexdigest()[:40] + ".json"
@@ -34,7 +37,8 @@ class Kept:
         except (OSError, ValueError):
             pass
         made = make()
-        self._write(name, json.dumps(made, ensure_ascii=False))
+        if worth(made):
+            self._write(name, json.dumps(made, ensure_ascii=False))
         return made
 
     def tidy(self) -> None:

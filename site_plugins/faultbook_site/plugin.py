@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import html
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,14 +16,17 @@ from mkdocs.exceptions import PluginError
 from mkdocs.plugins import BasePlugin, CombinedEvent, event_priority, get_plugin_logger
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.nav import Navigation
+from mkdocs.structure.pages import Page
 
 from . import catalogue as cat
 from . import engine, families, fonts, machine, made, markup, measured, pages, samples, search_rows, seo, source
 from .config import FaultbookConfig
 from .kept import Kept
+from .outputs import Outputs
 from .render import render
 from .shells import TEMPLATE, Shells
 from .structure import GeneratedPage
+from .written import Written
 
 log = get_plugin_logger(__name__)
 THEME = Path(__file__).parent / "theme"
@@ -82,7 +83,14 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
         config.watch = [*config.watch, *(str(p) for p in [*watched, self._contributing] if p is not None and p.exists())]
         return config
 
+    @event_priority(-100)
+    def on_pre_build(self, *, config: MkDocsConfig) -> None:
+        self._outputs = Outputs(Path(config.site_dir))
+        self._outputs.hide()
+
+    @event_priority(100)
     def on_files(self, files: Files, *, config: MkDocsConfig) -> Files:
+        self._outputs.show()
         one = self.catalogue
 
         def add(
@@ -139,7 +147,13 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
 
     def on_nav(self, nav: Navigation, *, config: MkDocsConfig, files: Files) -> Navigation:
         self._own_search_rows(config)
+        self._written = Written(config, files, self._kept)
         return nav
+
+    def on_pre_page(self, page: Page, *, config: MkDocsConfig, files: Files) -> Page:
+        if not isinstance(page, GeneratedPage):
+            self._written.take(page)
+        return page
 
     def _own_search_rows(self, config: MkDocsConfig) -> None:
         """Generated pages give the search rows of their own; of hand-written ones each section's beginning is enough."""
@@ -179,40 +193,30 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
 
     on_page_context = CombinedEvent(_hide_content, _show_content)
 
-    def on_post_build(self, *, config: MkDocsConfig) -> None:
-        site = Path(config.site_dir)
+    def _put_all(self, *, config: MkDocsConfig) -> None:
+        put = self._outputs.put
         texts = {slug: (m.json, m.markdown) for slug, m in self._made.items()}
         for path, text in machine.files(self.catalogue, texts, config.site_url or "", self._dates, config.site_name):
-            _put(site, path, text.encode())
-        _put(site, "catalog.json", machine.catalog_json(self.data, [m.json for m in self._made.values()]).encode())
-        _put(site, "signatures.json", self.signatures)
+            put(path, text.encode())
+        put("catalog.json", machine.catalog_json(self.data, [m.json for m in self._made.values()]).encode())
+        put("signatures.json", self.signatures)
         for schema in sorted((Path(config.docs_dir).parent / "schema").glob("*.schema.json")):
-            _put(site, f"schema/{schema.name}", schema.read_bytes())
+            put(f"schema/{schema.name}", schema.read_bytes())
         self._kept.tidy()
         for path, given in (self._sample_files | self._fonts).items():
-            _put(site, path, given)
+            put(path, given)
         for path, content in self.engine.files:
-            if isinstance(content, Path):
-                target = site / path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(content, target)
-            else:
-                _put(site, path, content)
+            put(path, content.read_bytes() if isinstance(content, Path) else content)
+
+    @event_priority(-100)
+    def _tidy(self, *, config: MkDocsConfig) -> None:
+        self._outputs.tidy()
+
+    on_post_build = CombinedEvent(_put_all, _tidy)
 
 
 def _issues(repo_url: str | None) -> str:
     return f"{repo_url.rstrip('/')}/issues/new" if repo_url else ""
-
-
-def _put(site: Path, path: str, content: bytes) -> None:
-    if path.startswith("/") or ".." in path.split("/"):
-        raise ValueError(f"{html.escape(path)} lies outside the site")
-    target = site / path
-    try:
-        target.write_bytes(content)
-    except FileNotFoundError:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
 
 
 def _cache_folder(given: str | None) -> Path | None:

@@ -52,7 +52,7 @@ class GeneratedPage(Page):
         settings = [self.file.src_uri, extensions, repr(config.mdx_configs)]
         page = self._kept.get(f"page\n{json.dumps(settings)}\n{self._given_key}", lambda: self._made(config, files))
         self.content = page["content"]
-        self.toc = TableOfContents(_toc(page["toc"], 1))
+        self.toc = TableOfContents(toc(page["toc"], 1))
         self.present_anchor_ids = set(page["anchors"])
 
     def _made(self, config: MkDocsConfig, files: Files) -> dict[str, Any]:
@@ -71,19 +71,19 @@ class GeneratedPage(Page):
         anchors = {a for a in self.present_anchor_ids or () if not a.startswith("fb-sealed-")}
         return {
             "content": _PLACE.sub(lambda place: sealed[int(place[1])], self.content or ""),
-            "toc": [_plain(item) for item in self.toc],
+            "toc": [plain(item) for item in self.toc],
             "anchors": sorted(anchors.union(*(_ID.findall(block) for block in sealed))),
         }
 
 
-def _plain(item: AnchorLink) -> dict[str, Any]:
-    return {"title": item.title, "id": item.id, "level": item.level, "children": [_plain(c) for c in item.children]}
+def plain(item: AnchorLink) -> dict[str, Any]:
+    return {"title": item.title, "id": item.id, "level": item.level, "children": [plain(c) for c in item.children]}
 
 
-def _toc(items: list[dict[str, Any]], level: int) -> list[AnchorLink]:
+def toc(items: list[dict[str, Any]], level: int) -> list[AnchorLink]:
     out = []
     for item in items:
         link = AnchorLink(item["title"], item["id"], level=item["level"])
-        link.children = _toc(item["children"], level + 1)
+        link.children = toc(item["children"], level + 1)
         out.append(link)
     return out
