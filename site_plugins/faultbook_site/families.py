@@ -68,9 +68,10 @@ def _section(name: str, members: list[Entry], catalogue: Catalogue) -> str:
         f'<div class="fb-tree"><ul>{_node(e, catalogue, frozenset())}</ul></div>' for e in members if is_root(e) and leads_on(e)
     )
     alone = [e for e in members if is_root(e) and not leads_on(e)]
-    rest = f'<div class="fb-tree fb-tree--alone"><h3>On their own</h3><ul>{_leaves(alone)}</ul></div>' if alone else ""
-    if not (trees or rest):
-        return ""
+    head = "On their own"
+    if not (trees or alone):  # each hangs below a failure of another family; the overview links here all the same
+        alone, head = members, "Cases of failures in other families"
+    rest = f'<div class="fb-tree fb-tree--alone"><h3>{head}</h3><ul>{_leaves(alone)}</ul></div>' if alone else ""
     title = f'<h2 id="{_anchor(name)}">{markup.text(catalogue.say("categories", name))} <small>{len(members)}</small></h2>'
     return f'<section class="fb-family">{title}<div class="fb-trees">{trees}{rest}</div></section>'
 
