@@ -88,9 +88,9 @@ def run(
         threading.Thread(target=_mirror, args=(pipe, to, kept / name, kept / "output.log", clock), daemon=True)
         for pipe, to, name in outputs
     ]
-    for copy in copies:
-        copy.start()
     with _forwarded(process, result.signals):
+        for copy in copies:  # not before: who reads our output may signal us at once
+            copy.start()
         _attend(process, clock, elsewhere, result, hang_after, stop_on_hang, say, report)
     until = time.monotonic() + LINGER
     for copy in copies:

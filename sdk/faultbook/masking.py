@@ -43,8 +43,8 @@ _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 _PRIVATE_KEY = lazy.regex(r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)([^-]{1,20000})")
 _HINTS = ("hf_", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_", "glpat", "xox", "npm_", "pypi-", "dckr", "nvapi",
-          "tskey", "akia", "asia", "aroa", "aida", "aiza", "eyj", "bearer", "basic", "token", "wandb", "biases", "netrc", "api", "login",
-          "://", "sig", "key", "pass", "secret", "credential", "@")
+          "tskey", "akia", "asia", "aroa", "aida", "aiza", "eyj", "bearer", "basic", "token", "wandb", "biases", "netrc", "api",
+          "login", "://", "sig", "key", "pass", "secret", "credential", "@")
 """Lower case; every pattern above needs one of them, or a long run."""
 _RUN = lazy.regex(r"[A-Za-z0-9+/]{64}")
 
