@@ -10,6 +10,7 @@ session first. The two workers of torchrun run this very file and fit a line in 
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import termios
@@ -47,6 +48,12 @@ def train(folder):
         print(f"training finished after {STEPS} steps", flush=True)
 
 
+def as_a_login_does():
+    """The shell gets the terminal, and signals as they are by default: whoever started this may be ignoring SIGHUP."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 def run(ctx):
     ctx.workload(ranks=RANKS, steps=STEPS, terminal_closed_at=CLOSE_AT)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", __file__, str(ctx.tmp)]
@@ -54,7 +61,7 @@ def run(ctx):
     ended, held = os.pipe()  # torchrun holds one end: the other reads its end of file when torchrun is gone
     shell = subprocess.Popen(
         ["sh", "-c", '"$@" & wait', "sh", *(command_in_its_own_session if ctx.fixed else command)(torchrun)],
-        stdin=slave, pass_fds=[held], start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        stdin=slave, pass_fds=[held], start_new_session=True, preexec_fn=as_a_login_does,
     )
     os.close(slave)
     os.close(held)
