@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from . import lazy
-from .metric_forms import name_of
+from .metric_forms import Record, name_of
 from .metric_names import Name
-from .metric_state import MAX_SERIES
+from .metric_state import Collector
 from .model import Series, Source
 
 MOST_POINTS = 2_000_000
@@ -91,15 +91,15 @@ def read(source: Source) -> tuple[list[Series], str]:
         note = f"read only in part: {type(error).__name__}: {str(error)[:80]}"
     if points.left_out:
         note = note or f"only the first {MOST_POINTS:,} values were read"
-    return points.finish(), note
+    return points.collector.finish(), note
 
 
 class _Points:
     """Values by name, in the order in which they were recorded."""
 
     def __init__(self, source: Source) -> None:
-        self.source = source
-        self.data: dict[str, tuple[Name, list[float], list[float], list[int]]] = {}
+        self.rank = source.rank
+        self.collector = Collector(source.index)
         self.count = 0
         self.left_out = False
 
@@ -108,21 +108,9 @@ class _Points:
         if self.count > MOST_POINTS:
             self.left_out = True
             return
-        entry = self.data.get(name)
-        if entry is None:
-            known = name_of(name)
-            if known is None or known.kind not in ("metric", "plain") or len(self.data) >= MAX_SERIES:
-                return
-            entry = self.data[name] = (known, [], [], [])
-        entry[1].append(step)
-        entry[2].append(value)
-        entry[3].append(line)
-
-    def finish(self) -> list[Series]:
-        return [
-            Series(name, known.role, self.source.index, self.source.rank, 0, tuple(steps), tuple(values), tuple(lines))
-            for name, (known, steps, values, lines) in self.data.items()
-        ]
+        known = name_of(name)
+        if known is not None and known.kind in ("metric", "plain"):
+            self.collector.add(Record([(Name(name, known.kind, known.role), value)]), self.rank, 0, step, line)
 
 
 def _absolute(path: str) -> str:

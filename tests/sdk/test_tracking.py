@@ -128,6 +128,13 @@ def test_mlflow_run_folders(tmp_path: Path) -> None:
     assert answer.diagnoses[0].entry == "loss-nan" and answer.diagnoses[0].evidence[0].line == 21
 
 
+def test_rewards_in_a_tracker_say_that_the_loss_is_a_policys(tmp_path: Path) -> None:
+    """The same rule as for a log's lines: such a loss has no good direction."""
+    run = mlruns(tmp_path)
+    (run / "metrics/reward").write_text("".join(f"{1796072820675 + s} 3.1 {s}\n" for s in range(30)))
+    assert read(run)["train/loss"].role == "policy_loss"
+
+
 def mlflow_db(path: Path, runs: int = 1) -> Path:
     """The tables of MLflow 3's tracking store that hold metrics, as far as they are read."""
     with sqlite3.connect(path) as db:
