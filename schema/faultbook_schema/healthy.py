@@ -104,17 +104,26 @@ def _spent(text: str, ignore_case: bool, literals: tuple[str, ...]) -> float:
     return pumped(search, literals, window(text, ignore_case))
 
 
-def pumped(search: Callable[[bytes], Any], literals: Sequence[str], size: int) -> float:
-    """CPU seconds of the slowest search in lines made of the pattern's own words, `size` bytes each."""
+def pumped(
+    search: Callable[[bytes], Any],
+    literals: Sequence[str],
+    size: int,
+    fillers: Sequence[bytes] = (b" ", b"0", b"a", b"1."),
+    enough: float = PUMP_SECONDS,
+) -> float:
+    """CPU seconds of the slowest search in lines made of the pattern's own words and of `fillers`, `size` bytes each.
+
+    The first that takes longer than `enough` ends it.
+    """
     words = [word.encode() for word in literals[:3]] or [b"x"]
     slowest = 0.0
-    for filler in (b" ", b"0", b"a", b"1."):
+    for filler in fillers:
         piece = b"".join(word + filler * 3 for word in words)
         repeated = (piece * (size // len(piece) + 1))[:size]
         for hostile in (repeated, (filler * size)[: max(0, size - len(words[0]))] + words[0]):
             started = time.process_time()
             search(hostile)
             slowest = max(slowest, time.process_time() - started)
-            if slowest > PUMP_SECONDS:
+            if slowest > enough:
                 return slowest
     return slowest
