@@ -75,3 +75,12 @@ def write_entry(
     (folder / "entry.yaml").write_text(text, encoding="utf-8")
     (folder / "repro.py").write_text(code, encoding="utf-8")
     return folder
+
+
+def write_kb(kb: Path, *names: str) -> Path:
+    """A knowledge base of proven entries in the category `model`."""
+    kb.mkdir()
+    (kb / "taxonomy.yaml").write_text("{}\n", encoding="utf-8")
+    for name in names:
+        write_entry(kb / "model" / name)
+    return kb

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from entries import write_entry
+from entries import write_entry, write_kb
 
 from faultbook_repro.changed import changes_since
 from faultbook_repro.commands import verify
@@ -27,11 +27,7 @@ def git(folder: Path, *command: str) -> None:
 @pytest.fixture(scope="module")
 def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checkout = tmp_path_factory.mktemp("pr")
-    kb = checkout / "kb"
-    kb.mkdir()
-    (kb / "taxonomy.yaml").write_text("{}\n")
-    for name in ("one", "two", "three"):
-        write_entry(kb / "model" / name)
+    write_kb(checkout / "kb", "one", "two", "three")
     (checkout / "proofs").mkdir()
     (checkout / "proofs" / "three.cpu.json").write_text("{}")
     git(checkout, "init", "-q", "-b", "main")

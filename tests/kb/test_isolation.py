@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from entries import write_entry
+from entries import write_entry, write_kb
 
 from faultbook_repro import isolation
 from faultbook_repro.commands import verify
@@ -25,11 +25,7 @@ needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reas
 
 @pytest.fixture
 def kb(tmp_path: Path) -> Path:
-    folder = tmp_path / "kb"
-    folder.mkdir()
-    (folder / "taxonomy.yaml").write_text("{}\n")
-    write_entry(folder / "model" / "exploding-weight")
-    return folder
+    return write_kb(tmp_path / "kb", "exploding-weight")
 
 
 def possible() -> None:

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from entries import REPRO, write_entry
+from entries import REPRO, write_entry, write_kb
 
 from faultbook_repro import Runner, proofs
 from faultbook_repro.commands import verify
@@ -192,14 +192,6 @@ recorded: [{file: logs/recorded-1.log, source: 'https://example.org', signatures
     assert criteria(prove(folder, runner)) == {("broken", "recorded")}
 
 
-def make_kb(root: Path) -> Path:
-    kb = root / "kb"
-    kb.mkdir()
-    (kb / "taxonomy.yaml").write_text("{}\n")
-    write_entry(kb / "model" / "exploding-weight")
-    return kb
-
-
 @functools.cache
 def trust() -> tuple[str, ...]:
     """These programs are ours: on a machine that cannot isolate them they run all the same."""
@@ -215,7 +207,7 @@ def command(kb: Path, *arguments: str) -> int:
 
 
 def test_the_command_writes_and_removes_the_proof(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kb = make_kb(tmp_path)
+    kb = write_kb(tmp_path / "kb", "exploding-weight")
     folder = kb / "model" / "exploding-weight"
     assert command(kb, "--all", "--record", "--json") == 0
     data = json.loads(capsys.readouterr().out)
@@ -253,7 +245,7 @@ def test_the_command_writes_and_removes_the_proof(tmp_path: Path, capsys: pytest
 
 
 def test_usage_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kb = make_kb(tmp_path)
+    kb = write_kb(tmp_path / "kb", "exploding-weight")
     assert command(kb, "exploding-wait") == 2
     assert capsys.readouterr().err == "faultbook: no entry 'exploding-wait'; did you mean exploding-weight?\n"
     assert command(kb) == 2
@@ -276,7 +268,7 @@ def test_cuda_is_skipped_with_its_reason(tmp_path: Path, capsys: pytest.CaptureF
 
     if cuda_missing() is None:
         pytest.skip("this machine has a CUDA device")
-    assert command(make_kb(tmp_path), "--all", "--device", "cuda", "--json") == 0
+    assert command(write_kb(tmp_path / "kb", "exploding-weight"), "--all", "--device", "cuda", "--json") == 0
     (entry,) = json.loads(capsys.readouterr().out)["entries"]
     assert entry["proven"] is False and "CUDA" in entry["skipped"]
 
@@ -284,7 +276,7 @@ def test_cuda_is_skipped_with_its_reason(tmp_path: Path, capsys: pytest.CaptureF
 def test_two_jobs_give_the_same_answer_in_the_same_order(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kb = make_kb(tmp_path)
+    kb = write_kb(tmp_path / "kb", "exploding-weight")
     write_entry(kb / "model" / "another", entry=(("broken: raises", "broken: hangs"),))
     assert command(kb, "--all", "--jobs", "2", "--json") == 1
     data = json.loads(capsys.readouterr().out)

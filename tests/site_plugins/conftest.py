@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from typing import Any
 import pytest
 
 sys.path.append(str(Path(__file__).parent))
+import host
 import hostile_kb
 import sample_entries
 
@@ -118,30 +116,10 @@ def serve() -> Iterator[Callable[[Path], str]]:
     """Serves a folder; returns its address."""
     servers = []
 
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        extensions_map = {
-            **http.server.SimpleHTTPRequestHandler.extensions_map,
-            ".mjs": "text/javascript",
-            ".wasm": "application/wasm",
-        }
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-        def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-            lost = Path(self.directory) / "404.html"
-            if code != 404 or not lost.is_file():
-                return super().send_error(code, message, explain)
-            self.send_response(404)  # as static hosts do
-            self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.end_headers()
-            self.wfile.write(lost.read_bytes())
-
     def start(folder: Path) -> str:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        server, address = host.serve(folder)
         servers.append(server)
-        return f"http://127.0.0.1:{server.server_port}/"
+        return address
 
     yield start
     for server in servers:

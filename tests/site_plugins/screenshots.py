@@ -7,14 +7,11 @@ Needs playwright, Chromium and Pillow. Each picture is a WebP file below 150 kB.
 
 from __future__ import annotations
 
-import functools
-import http.server
 import io
 import sys
-import threading
 from pathlib import Path
-from typing import Any
 
+import host
 from conftest import ARGS, CHROMIUM
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
@@ -38,23 +35,11 @@ DESKTOP_ONLY = ("families", "runs")
 SCREENS = ((1280, 800, "light"), (390, 844, "dark"))
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    extensions_map = {
-        **http.server.SimpleHTTPRequestHandler.extensions_map,
-        ".mjs": "text/javascript",
-        ".wasm": "application/wasm",
-    }
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
 def main() -> int:
     site = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "site"
     out = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "docs" / "assets" / "screenshots"
     out.mkdir(parents=True, exist_ok=True)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    _, base = host.serve(site)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
         for width, height, scheme in SCREENS:
@@ -64,7 +49,7 @@ def main() -> int:
             for name, (address, top) in VIEWS.items():
                 if width < 600 and name in DESKTOP_ONLY:
                     continue
-                show(page, f"http://127.0.0.1:{server.server_port}/{address}", name, top)
+                show(page, base + address, name, top)
                 path = out / f"{name}-{width}.webp"
                 path.write_bytes(compressed(page.screenshot()))
                 print(f"{path.name}  {path.stat().st_size / 1000:.0f} kB")
