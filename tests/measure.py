@@ -22,6 +22,7 @@ from typing import Any
 
 import faultbook
 from faultbook.score import read_cases, score
+from faultbook.signatures import MetricSignature
 from faultbook_schema import load_kb
 from faultbook_schema.confusion import NAMES_A_CAUSE, matrix, problems_of
 
@@ -105,14 +106,19 @@ def confusion() -> dict[str, Any]:
     tested, logs = matrix(knowledge)
     naming = {name for name, one in tested.items() if one.signature.role in NAMES_A_CAUSE}
     own = related = 0
+    shown: set[str] = set()
     for log in logs:
         for name in log.fired:
+            if tested[name].owner is log.owner:
+                shown.add(name)
             if name in naming:
                 own += tested[name].owner is log.owner
                 related += tested[name].owner is not log.owner
     return {
         "signatures": len(tested),
         "naming": len(naming),
+        "unshown": len(tested) - len(shown),
+        "unshown_curves": sorted(n for n, one in tested.items() if n not in shown and isinstance(one.signature, MetricSignature)),
         "logs": len(logs),
         "pairs": len(tested) * len(logs),
         "own": own,
@@ -163,6 +169,10 @@ def page(n: dict[str, Any]) -> Iterator[str]:
     yield f"{c['naming']} of the signatures name a cause (role root or confirmation). They fired {c['own']} times on logs of"
     yield f"their own entry, {c['relatives']} times on logs of declared relatives (a hub and its causes, look-alikes named in"
     yield f"the entry), and {len(c['unexplained'])} times where nothing explains it."
+    yield ""
+    yield f"{c['unshown']} of the signatures fire on no log of their own entry: no run here printed their lines. Their wording is"
+    yield "quoted from the library source or public thread that the entry's page names beside the pattern. For curves there is"
+    yield "nothing to quote: " + (", ".join(f"`{n}`" for n in c["unshown_curves"]) or "none") + "."
     if "cases" in n:
         yield from cases(n["cases"])
         h = n["healthy"]

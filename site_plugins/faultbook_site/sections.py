@@ -168,7 +168,7 @@ def signatures(entry: Entry, catalogue: Catalogue) -> str:
         name = markup.text(s.get("id", ""))
         rows.append(
             (
-                f'<code id="sig-{name}">{name}</code><p class="fb-small">{markup.text(s.get("role", ""))}<br>seen in {where}</p>',
+                f'<code id="sig-{name}">{name}</code><p class="fb-small">{markup.text(s.get("role", ""))}<br>look in {where}</p>',
                 f"{_conditions(s)}{note}{extra}",
             )
         )
@@ -212,7 +212,8 @@ TESTS = {
 def _condition(test: Mapping[str, Any]) -> str:
     if "pattern" in test:
         times = f" × {test['at_least']}" if test.get("at_least", 1) != 1 else ""
-        return f"<code>{markup.text(test['pattern'])}</code>{markup.text(times)}"
+        source = f'<br><span class="fb-small">quoted from {markup.text(test["source"])}</span>' if test.get("source") else ""
+        return f"<code>{markup.text(test['pattern'])}</code>{markup.text(times)}{source}"
     series = test.get("series") or ()
     name = series[0] if isinstance(series, (list, tuple)) and series else series
     detail = [
