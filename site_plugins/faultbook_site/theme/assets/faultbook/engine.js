@@ -3,7 +3,7 @@
   "use strict";
   const holder = document.getElementById("fb-config");
   const config = holder ? JSON.parse(holder.textContent) : { included: false };
-    const shared = (window.faultbook = window.faultbook || {});
+  const shared = (window.faultbook = window.faultbook || {});
   let worker = null;
   let ready = false;
   let pending = null;
