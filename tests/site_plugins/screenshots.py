@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import host
-from conftest import ARGS, CHROMIUM
+from browser import ARGS, CHROMIUM
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import violations
+from browser import violations
 
 pytest.importorskip("mkdocs")
 pytest.importorskip("pydantic")
