@@ -13,7 +13,7 @@ from .core.records import Outcome
 from .core.runner import Runner, RunnerError, Skipped
 from .core.spec import Spec, SpecError, load_spec
 from .isolation import held
-from .plain import refuse_harmful
+from .untrusted_entry import refuse_harmful
 
 
 def main(argv: list[str] | None = None) -> int:

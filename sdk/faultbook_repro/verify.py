@@ -18,7 +18,7 @@ from .core.judge import Half, Pair, Problem, examine, judge
 from .core.runner import Runner, RunnerError, Skipped
 from .core.spec import SpecError
 from .mutate import Mutant, mutate
-from .plain import load_entry
+from .untrusted_entry import load_entry
 
 Notice = Callable[[str], None]
 

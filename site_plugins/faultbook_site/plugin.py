@@ -19,14 +19,14 @@ from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
 from . import catalogue as cat
-from . import engine, families, fonts, machine, made, markup, measured, pages, samples, search_rows, seo, source
+from . import engine, entry_outputs, families, fonts, machine, markup, measured, pages, samples, search_rows, seo, source
+from .build_cache import Kept
 from .config import FaultbookConfig
-from .kept import Kept
+from .handwritten import Written
 from .outputs import Outputs
 from .render import render
 from .shells import TEMPLATE, Shells
 from .structure import GeneratedPage
-from .written import Written
 
 log = get_plugin_logger(__name__)
 THEME = Path(__file__).parent / "theme"
@@ -62,7 +62,7 @@ class FaultbookPlugin(BasePlugin[FaultbookConfig]):  # type: ignore[no-untyped-c
             self.engine = engine.Engine({"included": False}, ())
         self._kept = Kept(cache / "pages" if cache else None)
         self._dates = source.dates(self._kb)
-        self._made = made.of_all(self.catalogue, (config.site_name, config.site_url or ""), self._dates, self._kept)
+        self._made = entry_outputs.of_all(self.catalogue, (config.site_name, config.site_url or ""), self._dates, self._kept)
         try:
             offered, self._sample_files = samples.find(root / self.config.samples, self.catalogue)
         except (ValueError, OSError) as problem:

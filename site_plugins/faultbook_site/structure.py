@@ -12,7 +12,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from mkdocs.structure.toc import AnchorLink, TableOfContents
 
-from .kept import Kept
+from .build_cache import Kept
 
 _SEALED = re.compile(r"<div>.*</div>", re.DOTALL)
 _PLACE = re.compile(r'<div id="fb-sealed-(\d+)"></div>')

@@ -16,9 +16,9 @@ from faultbook_repro import isolation
 from faultbook_repro.commands import verify
 from faultbook_repro.core.spec import SpecError
 from faultbook_repro.isolation import Refused, held
-from faultbook_repro.plain import load_entry
 from faultbook_repro.proofs import write_proof
 from faultbook_repro.reachable import covered
+from faultbook_repro.untrusted_entry import load_entry
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 

@@ -21,7 +21,7 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 from mkdocs.structure.toc import TableOfContents
 
-from .kept import Kept
+from .build_cache import Kept
 from .structure import plain, toc
 
 # Extensions that look at nothing but the page: another may include files, and the page is made anew each time.

@@ -9,7 +9,7 @@ from typing import Any
 
 from . import catalogue as cat
 from . import machine, search_rows, seo
-from .kept import Kept
+from .build_cache import Kept
 
 
 @dataclass(frozen=True, slots=True)
